@@ -1,0 +1,5 @@
+//! Kernel packages found under `kernels/`.
+
+mod package;
+
+pub use package::*;

@@ -1,0 +1,291 @@
+//! Expressions of manifests and kernel packages: the Common Expression Language (crate `cel`) over named values, with
+//! the few functions that sizes of tensors need. Pure.
+//!
+//! Integers are 64-bit and overflow is an error; `/` of integers truncates. Functions beside CEL's own:
+//! `min(a, …)`, `max(a, …)`, `ceil_div(a, b)`, `sqrt(x)`, `size_of(dtype)` (bytes an element).
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use cel::extractors::Arguments;
+use cel::{Context, ExecutionError, Program};
+
+use crate::model::{Choices, DType, Value};
+
+/// Names of the functions that [`Scope::new`] adds to CEL's own.
+pub const FUNCTIONS: [&str; 5] = ["ceil_div", "max", "min", "size_of", "sqrt"];
+
+/// A parsed expression.
+#[derive(Clone)]
+pub struct Expr {
+    source: String,
+    program: Arc<Program>,
+    variables: BTreeSet<String>,
+}
+
+impl Expr {
+    /// The text that it was parsed from.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Names of the variables that it reads.
+    pub fn variables(&self) -> &BTreeSet<String> {
+        &self.variables
+    }
+
+    /// An expression that is the literal `value`.
+    pub fn literal(value: i64) -> Expr {
+        value.to_string().parse().expect("an integer is an expression")
+    }
+
+    /// Its value with the names of `scope`.
+    ///
+    /// # Errors
+    /// An unknown name, a type that does not fit, an overflow, a division by zero, or a result that is no scalar.
+    pub fn eval(&self, scope: &Scope<'_>) -> Result<Value, EvalError> {
+        let error = |reason: String| EvalError { source_text: self.source.clone(), reason };
+        match self.program.execute(&scope.context) {
+            Ok(cel::Value::Int(value)) => Ok(Value::Int(value)),
+            Ok(cel::Value::UInt(value)) => {
+                i64::try_from(value).map(Value::Int).map_err(|_| error(format!("{value} exceeds 64 bits")))
+            }
+            Ok(cel::Value::Float(value)) if value.is_finite() => Ok(Value::Float(value)),
+            Ok(cel::Value::Float(value)) => Err(error(format!("its value is {value}"))),
+            Ok(cel::Value::Bool(value)) => Ok(Value::Bool(value)),
+            Ok(cel::Value::String(value)) => Ok(Value::Text(value.to_string())),
+            Ok(other) => Err(error(format!("its value is a {}, not a number, a boolean or a text", other.type_of()))),
+            Err(reason) => Err(error(reason.to_string())),
+        }
+    }
+
+    /// Its value as a number, integers converted.
+    ///
+    /// # Errors
+    /// As [`Expr::eval`], and when the value is no number.
+    pub fn eval_f64(&self, scope: &Scope<'_>) -> Result<f64, EvalError> {
+        match self.eval(scope)? {
+            Value::Int(value) => Ok(value as f64),
+            Value::Float(value) => Ok(value),
+            other => Err(self.unexpected(&other, "a number")),
+        }
+    }
+
+    /// Its value as a count, i.e. an integer that is not negative.
+    ///
+    /// # Errors
+    /// As [`Expr::eval`], and when the value is no such integer.
+    pub fn eval_count(&self, scope: &Scope<'_>) -> Result<u64, EvalError> {
+        match self.eval(scope)? {
+            Value::Int(value) if value >= 0 => Ok(value.unsigned_abs()),
+            other => Err(self.unexpected(&other, "an integer that is not negative")),
+        }
+    }
+
+    /// Its value as a condition.
+    ///
+    /// # Errors
+    /// As [`Expr::eval`], and when the value is no boolean.
+    pub fn eval_bool(&self, scope: &Scope<'_>) -> Result<bool, EvalError> {
+        match self.eval(scope)? {
+            Value::Bool(value) => Ok(value),
+            other => Err(self.unexpected(&other, "true or false")),
+        }
+    }
+
+    fn unexpected(&self, value: &Value, wanted: &str) -> EvalError {
+        let reason = format!("its value is the {} {value}, where {wanted} is needed", value.kind());
+        EvalError { source_text: self.source.clone(), reason }
+    }
+}
+
+impl FromStr for Expr {
+    type Err = ParseError;
+
+    fn from_str(source: &str) -> Result<Self, Self::Err> {
+        let error = |reason: String| ParseError { source_text: source.to_owned(), reason };
+        let program = Program::compile(source).map_err(|errors| error(errors.to_string()))?;
+        let references = program.references();
+        let variables = references.variables().into_iter().map(str::to_owned).collect();
+        Ok(Expr { source: source.to_owned(), program: Arc::new(program), variables })
+    }
+}
+
+impl fmt::Debug for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Expr({:?})", self.source)
+    }
+}
+
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.source)
+    }
+}
+
+impl PartialEq for Expr {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source
+    }
+}
+
+/// The text is no expression.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{source_text}` is not an expression: {reason}")]
+pub struct ParseError {
+    pub source_text: String,
+    pub reason: String,
+}
+
+/// The expression has no value here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{source_text}` does not evaluate: {reason}")]
+pub struct EvalError {
+    pub source_text: String,
+    pub reason: String,
+}
+
+/// Names and values that expressions are evaluated with. Inner scopes see their parents' names.
+pub struct Scope<'p> {
+    context: Context<'p, 'static>,
+}
+
+impl Default for Scope<'static> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Scope<'static> {
+    /// The functions, and no name.
+    pub fn new() -> Self {
+        let mut context = Context::default();
+        let declared = context
+            .add_function("min", |Arguments(values): Arguments| extreme("min", &values, |a, b| a < b))
+            .and_then(|()| {
+                context.add_function("max", |Arguments(values): Arguments| extreme("max", &values, |a, b| a > b))
+            })
+            .and_then(|()| context.add_function("ceil_div", ceil_div))
+            .and_then(|()| context.add_function("sqrt", |value: cel::Value| number("sqrt", &value).map(f64::sqrt)))
+            .and_then(|()| context.add_function("size_of", size_of));
+        declared.expect("no name of ours is one of CEL's");
+        Scope { context }
+    }
+}
+
+impl Scope<'_> {
+    /// A scope inside this one, without names of its own.
+    pub fn inner(&self) -> Scope<'_> {
+        Scope { context: self.context.new_inner_scope() }
+    }
+
+    /// Gives `name` a value, hiding an outer one.
+    pub fn set(&mut self, name: &str, value: &Value) {
+        self.context.add_variable_from_value(name, to_cel(value));
+    }
+
+    /// Gives `name.key` a value for every choice.
+    pub fn set_choices(&mut self, name: &str, choices: &Choices) {
+        let map: std::collections::HashMap<String, cel::Value> =
+            choices.iter().map(|(key, value)| (key.clone(), to_cel(value))).collect();
+        self.context.add_variable_from_value(name, map);
+    }
+}
+
+fn to_cel(value: &Value) -> cel::Value {
+    match value {
+        Value::Bool(value) => cel::Value::Bool(*value),
+        Value::Int(value) => cel::Value::Int(*value),
+        Value::Float(value) => cel::Value::Float(*value),
+        Value::Text(value) => cel::Value::String(Arc::new(value.clone())),
+    }
+}
+
+fn number(function: &str, value: &cel::Value) -> Result<f64, ExecutionError> {
+    match value {
+        cel::Value::Int(value) => Ok(*value as f64),
+        cel::Value::UInt(value) => Ok(*value as f64),
+        cel::Value::Float(value) => Ok(*value),
+        other => Err(ExecutionError::function_error(function, format!("{other:?} is not a number"))),
+    }
+}
+
+fn extreme(
+    function: &str,
+    values: &[cel::Value],
+    better: impl Fn(f64, f64) -> bool,
+) -> Result<cel::Value, ExecutionError> {
+    let mut best: Option<&cel::Value> = None;
+    for value in values {
+        let number_of = number(function, value)?;
+        let wins = match best {
+            None => true,
+            Some(best) => better(number_of, number(function, best)?),
+        };
+        if wins {
+            best = Some(value);
+        }
+    }
+    best.cloned().ok_or_else(|| ExecutionError::function_error(function, "it needs at least one number"))
+}
+
+fn ceil_div(a: i64, b: i64) -> Result<i64, ExecutionError> {
+    if b <= 0 || a < 0 {
+        return Err(ExecutionError::function_error("ceil_div", format!("{a} / {b} has no count")));
+    }
+    Ok(a.div_euclid(b) + i64::from(a.rem_euclid(b) != 0))
+}
+
+fn size_of(dtype: Arc<String>) -> Result<i64, ExecutionError> {
+    let dtype: DType = dtype.parse().map_err(|error| ExecutionError::function_error("size_of", error))?;
+    Ok(dtype.bytes() as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn eval(source: &str) -> Result<Value, EvalError> {
+        let mut scope = Scope::new();
+        scope.set("s", &Value::Int(16));
+        scope.set("dtype", &Value::Text("bfloat16".into()));
+        scope.set_choices("tile", &Choices::from([("block".to_owned(), Value::Int(64))]));
+        source.parse::<Expr>().expect("it parses").eval(&scope)
+    }
+
+    #[test]
+    fn sizes_evaluate() {
+        assert_eq!(eval("2 * s * size_of(dtype)"), Ok(Value::Int(64)));
+        assert_eq!(eval("ceil_div(100, tile.block)"), Ok(Value::Int(2)));
+        assert_eq!(eval("min(s, 3, tile.block)"), Ok(Value::Int(3)));
+        assert_eq!(eval("max(1, s)"), Ok(Value::Int(16)));
+        assert_eq!(eval("1.0 / sqrt(s)"), Ok(Value::Float(0.25)));
+        assert_eq!(eval("s == 16 && dtype == 'bfloat16'"), Ok(Value::Bool(true)));
+    }
+
+    #[test]
+    fn what_has_no_value_is_an_error_with_the_text() {
+        for source in ["q + 1", "s / 0", "9223372036854775807 + s", "ceil_div(1, 0)", "1.0 / 0.0", "[s]", "s + 1.5"] {
+            let error = eval(source).expect_err(source);
+            assert!(error.to_string().contains(source), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_inner_scope_hides_outer_names() {
+        let mut outer = Scope::new();
+        outer.set("a", &Value::Int(1));
+        let mut inner = outer.inner();
+        inner.set("a", &Value::Int(2));
+        let expr: Expr = "a".parse().expect("it parses");
+        assert_eq!((expr.eval(&outer), expr.eval(&inner)), (Ok(Value::Int(1)), Ok(Value::Int(2))));
+    }
+
+    #[test]
+    fn variables_are_listed() {
+        let expr: Expr = "s == 16 && tile.block > min(t, 2)".parse().expect("it parses");
+        assert_eq!(expr.variables().iter().collect::<Vec<_>>(), ["s", "t", "tile"]);
+    }
+}

@@ -1,0 +1,5 @@
+//! mlarun: declarative experiments over kernels, with numbers that can be believed.
+
+pub mod catalog;
+pub mod expr;
+pub mod model;

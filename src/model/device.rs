@@ -1,0 +1,74 @@
+//! The device that a run is measured on, and its peaks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::DType;
+
+/// Kind of device; decides which of a manifest's `[target.*]` overrides applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceKind {
+    Cpu,
+    Gpu,
+}
+
+/// The active device. The fields that enter a key are those of [`DeviceId`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Device {
+    pub id: DeviceId,
+    /// Bytes of memory that buffers may take.
+    pub memory_bytes: u64,
+    /// Bytes of the last-level cache (0 when unknown).
+    pub last_level_cache_bytes: u64,
+    /// CPU cores, by number, that this process may run on.
+    pub cores: Vec<u32>,
+}
+
+/// What identifies a device in keys, records and dev logs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DeviceId {
+    pub kind: DeviceKind,
+    /// Model, e.g. `AMD EPYC 7763 64-Core Processor` or `NVIDIA H200`.
+    pub name: String,
+    /// UUID of a GPU; a CPU has none.
+    pub uuid: Option<String>,
+    /// Cores (CPU) or multiprocessors (GPU) that kernels can use.
+    pub units: u32,
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// Where a peak comes from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PeakSource {
+    /// Printed by the vendor, for the stated clock.
+    Datasheet { source: String },
+    /// Measured on this very host.
+    Measured { taken_at: jiff::Timestamp },
+}
+
+/// Roofline peaks of a device, in SI units.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Peaks {
+    /// FLOP/s, by element type of the operands. An absent type has no known peak.
+    pub flops_per_s: BTreeMap<DType, f64>,
+    pub bytes_per_s: f64,
+    /// SM clock in MHz that the arithmetic peaks hold for; `None` for a CPU.
+    pub at_sm_mhz: Option<u32>,
+    pub source: PeakSource,
+}
+
+impl Peaks {
+    /// Ridge point in FLOP/byte: the arithmetic intensity above which arithmetic limits.
+    pub fn ridge_point(&self, dtype: DType) -> Option<f64> {
+        self.flops_per_s.get(&dtype).map(|flops| flops / self.bytes_per_s)
+    }
+}

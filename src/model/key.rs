@@ -1,0 +1,136 @@
+//! Content keys: SHA-256 over a canonical serialisation of one struct.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// SHA-256 of what identifies a thing. Prints as 64 hexadecimal digits; [`Key::short`] gives the first 12.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key([u8; 32]);
+
+impl Key {
+    /// Key of `material`: its JSON with sorted object keys and no white space, behind the tag of what it is.
+    ///
+    /// `tag` separates kinds of material that serialise alike and names the version of its definition, e.g.
+    /// `subject/1`.
+    ///
+    /// # Panics
+    /// When `material` does not serialise to JSON (a map with keys that are no strings).
+    pub fn of<T: Serialize>(tag: &str, material: &T) -> Key {
+        // `serde_json::Value` keeps objects in a `BTreeMap`, which sorts them.
+        let value = serde_json::to_value(material).expect("key material serialises to JSON");
+        let mut hasher = Sha256::new();
+        hasher.update(tag.as_bytes());
+        hasher.update([b'\n']);
+        serde_json::to_writer(HashWriter(&mut hasher), &value).expect("hashing does not fail");
+        Key(hasher.finalize().into())
+    }
+
+    /// Key of raw bytes (a source file, an artifact, a tensor).
+    pub fn of_bytes(bytes: &[u8]) -> Key {
+        Key(Sha256::digest(bytes).into())
+    }
+
+    /// The first 12 hexadecimal digits, for people.
+    pub fn short(&self) -> String {
+        self.to_string()[..12].to_owned()
+    }
+}
+
+struct HashWriter<'a>(&'a mut Sha256);
+
+impl std::io::Write for HashWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The text is not 64 lower-case hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a key of 64 hexadecimal digits")]
+pub struct InvalidKey(pub String);
+
+impl FromStr for Key {
+    type Err = InvalidKey;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let invalid = || InvalidKey(text.to_owned());
+        let hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if text.len() != 64 || !text.bytes().all(hex) {
+            return Err(invalid());
+        }
+        let mut bytes = [0; 32];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).map_err(|_| invalid())?;
+        }
+        Ok(Key(bytes))
+    }
+}
+
+impl Serialize for Key {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_key_does_not_depend_on_the_order_of_fields() {
+        #[derive(Serialize)]
+        struct One {
+            a: u8,
+            b: u8,
+        }
+        #[derive(Serialize)]
+        struct Other {
+            b: u8,
+            a: u8,
+        }
+        assert_eq!(Key::of("t/1", &One { a: 1, b: 2 }), Key::of("t/1", &Other { b: 2, a: 1 }));
+        assert_eq!(Key::of("t/1", &One { a: 1, b: 2 }), Key::of("t/1", &BTreeMap::from([("b", 2), ("a", 1)])));
+    }
+
+    #[test]
+    fn a_key_depends_on_the_tag_and_on_every_value() {
+        assert_ne!(Key::of("t/1", &1), Key::of("t/2", &1));
+        assert_ne!(Key::of("t/1", &1), Key::of("t/1", &2));
+    }
+
+    #[test]
+    fn a_key_survives_its_text() {
+        let key = Key::of_bytes(b"text");
+        assert_eq!(key.to_string().parse(), Ok(key));
+        assert!("abc".parse::<Key>().is_err());
+        assert!(key.to_string().to_uppercase().parse::<Key>().is_err());
+    }
+}

@@ -1,0 +1,231 @@
+//! What the runner and a worker process say to one another: one JSON request, then JSON lines as the answer.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Pipeline, Timing};
+
+/// Version of [`Request`] and [`Line`]; a worker refuses any other.
+pub const PROTOCOL: u32 = 1;
+
+/// Everything a worker needs for its one task; written to its standard input.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    pub protocol: u32,
+    pub task: Task,
+    /// CPU cores, by number, that stages are pinned to in turn. Streams that run at the same time get disjoint
+    /// cores as long as there are enough.
+    pub cores: Vec<u32>,
+}
+
+/// A pipeline with the compiled module of each stage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Launchable {
+    pub pipeline: Pipeline,
+    /// Shared library (CPU) of each stage, in the order of [`Pipeline::stages`].
+    pub modules: Vec<PathBuf>,
+}
+
+/// The one thing that a worker process does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "task", rename_all = "snake_case")]
+pub enum Task {
+    Verify { launchable: Launchable, check: Check },
+    Event { launchable: Launchable, protocol: EventProtocol, check: Check },
+    Annotation { launchable: Launchable, protocol: AnnotationProtocol, check: Check },
+    Tune { candidates: Vec<Candidate>, protocol: TuneProtocol },
+}
+
+/// How the output is compared with the reference.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// Compare at most this many rows; `None` compares all. Sampled rows always include the first and the last one
+    /// and, for an output of three or more dimensions, at least one of every index of the second dimension (head).
+    pub max_rows: Option<u64>,
+    /// Seed of the sampling of rows.
+    pub seed: u64,
+    /// Folder in which float64 reference rows are kept between processes; `None` keeps none.
+    pub reference_cache: Option<PathBuf>,
+}
+
+/// One tiling to be timed; only the stage `stage` runs when it is given (with poisoned scratch replaced by inputs of
+/// unit scale, as its producers do not run).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// Number of the candidate in the tuning history; repeated in the answer.
+    pub number: usize,
+    pub launchable: Launchable,
+    pub stage: Option<usize>,
+}
+
+/// Warm-up: by time, by count, and until the time of a launch is steady.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Warmup {
+    pub min_launches: u32,
+    pub min_ns: u64,
+    /// Length of one block; the last `steady_blocks` blocks must agree.
+    pub block_ns: u64,
+    pub steady_blocks: u32,
+    /// Largest difference between the blocks' medians, in thousandths of the smallest.
+    pub steady_permille: u32,
+    /// Warm-up ends here, steady or not (and says which).
+    pub max_ns: u64,
+}
+
+/// Sampling protocol of event mode. All times in nanoseconds; integers, as they enter a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct EventProtocol {
+    pub warmup: Warmup,
+    /// Timings taken, in this order.
+    pub timings: Vec<Timing>,
+    pub min_samples: u32,
+    pub max_samples: u32,
+    /// Sampling of one timing ends when the half-width of the 95% interval of the median is at most this many
+    /// thousandths of the median …
+    pub interval_permille: u32,
+    /// … or when this much time has gone into it (but never before `min_samples`).
+    pub budget_ns: u64,
+    /// A batched sample is a loop of launches at least this long.
+    pub batch_window_ns: u64,
+    /// Bytes written between cold samples to evict the caches.
+    pub flush_bytes: u64,
+}
+
+/// Sampling protocol of annotation mode on the CPU: every stage by itself, caches flushed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct AnnotationProtocol {
+    pub warmup: Warmup,
+    pub min_samples: u32,
+    pub max_samples: u32,
+    pub budget_ns: u64,
+    pub flush_bytes: u64,
+}
+
+/// Sampling protocol of one candidate while tuning.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct TuneProtocol {
+    pub min_samples: u32,
+    pub max_samples: u32,
+    /// Time that goes into one candidate, its first launch not counted.
+    pub budget_ns: u64,
+    /// After its first timed launch, a candidate slower than the best by this many percent is not sampled further.
+    pub abandon_percent: u32,
+}
+
+/// One line of a worker's answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "line", rename_all = "snake_case")]
+pub enum Line {
+    /// First line: the worker has understood the request.
+    Hello { protocol: u32, pid: u32 },
+    /// What the worker does from now on; the last one before a crash says where it happened.
+    Phase { phase: Phase, stage: Option<String> },
+    /// The output agrees with the reference.
+    Verified(Verification),
+    /// Warm-up is over.
+    WarmedUp { launches: u64, ns: u64, steady: bool },
+    /// Samples of one timing, in the order in which they were taken.
+    Samples(Samples),
+    /// Samples of one stage by itself.
+    StageSamples { stage: String, ns: Vec<f64> },
+    /// Hardware counters of one stage, for one launch.
+    Counters { stage: String, counters: Counters },
+    /// A candidate's median time, or why it has none.
+    Candidate { number: usize, outcome: CandidateOutcome },
+    /// The task ended without a result.
+    Failed(Failure),
+    /// Last line of a task that succeeded.
+    Done,
+}
+
+/// Part of a worker's task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    Load,
+    Inputs,
+    Reference,
+    Run,
+    Compare,
+    Warmup,
+    Sampling,
+}
+
+/// Samples of one timing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Samples {
+    pub timing: Timing,
+    /// Nanoseconds a launch of the whole pipeline.
+    pub ns: Vec<f64>,
+    /// Launches that one sample averages (1 when isolated).
+    pub launches_per_sample: u64,
+    /// The interval became narrow enough within the budget.
+    pub converged: bool,
+}
+
+/// How closely an accepted output agrees with the reference.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verification {
+    pub relative_frobenius: f64,
+    /// Largest relative error of a row, and which row it was.
+    pub worst_row: f64,
+    pub worst_row_index: u64,
+    pub rows_compared: u64,
+    pub rows_total: u64,
+    /// SHA-256 of the whole output.
+    pub output_sha256: String,
+}
+
+/// Hardware counters, or the reason for their absence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counters {
+    /// Counts of one launch over all threads, by the name that perf gives the event (e.g. `cache-misses`).
+    Counted(BTreeMap<String, f64>),
+    Absent { reason: String },
+}
+
+/// Result of one tuning candidate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CandidateOutcome {
+    /// Median of `samples` launches.
+    Timed { median_ns: f64, samples: u32 },
+    /// Given up early, as `ns` was far above the best.
+    Abandoned { ns: f64 },
+    Failed(Failure),
+}
+
+/// Why a task has no result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    pub kind: FailureKind,
+    /// The stage at fault, where one can be named.
+    pub stage: Option<String>,
+    /// What happened and, where there is something to do, what to do.
+    pub message: String,
+}
+
+/// Class of a failure; decides the exit code and whether a second try makes sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The output differs from the reference, was left unwritten, or a guard band was written to.
+    WrongOutput,
+    /// The check cannot tell a right output from a trivial one (all zero, constant).
+    CannotTell,
+    /// The module does not load or lacks the entry function.
+    Load,
+    /// The compiler refused the source.
+    Build,
+    /// The process died from a signal.
+    Crashed,
+    /// The time limit was reached.
+    TimedOut,
+    OutOfMemory,
+    /// The worker broke the protocol, or the operating system refused something.
+    Internal,
+}

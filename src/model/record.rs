@@ -1,0 +1,135 @@
+//! Records: what the store keeps. Each is complete by itself: labels, key material, environment and samples.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::protocol::{Counters, Samples, Verification};
+use super::{Device, KernelId, Key, Mode, Peaks, Shape, Tiling};
+
+/// Version of the on-disk format. A newer major version is refused, a newer minor one is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Format {
+    pub major: u32,
+    pub minor: u32,
+}
+
+/// The format that this program writes.
+pub const FORMAT: Format = Format { major: 1, minor: 0 };
+
+/// What a record is about, as people call it; none of it enters a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Labels {
+    pub id: KernelId,
+    pub shape: Shape,
+    /// The mode, for measurements.
+    pub mode: Option<Mode>,
+}
+
+/// Kind of a record; the name of its folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordKind {
+    /// One sample set of event mode.
+    Event,
+    /// One annotation pass.
+    Annotation,
+    /// A verification that succeeded.
+    Verification,
+}
+
+impl RecordKind {
+    /// Every kind.
+    pub const ALL: [RecordKind; 3] = [RecordKind::Event, RecordKind::Annotation, RecordKind::Verification];
+
+    /// Folder name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RecordKind::Event => "event",
+            RecordKind::Annotation => "annotation",
+            RecordKind::Verification => "verification",
+        }
+    }
+}
+
+/// A stored fact with everything that identifies and explains it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub kind: RecordKind,
+    /// The measurement's (or verification's) key.
+    pub key: Key,
+    /// Key of the subject: joins the modes.
+    pub subject: Key,
+    /// The struct that `key` is the hash of, for explaining why another key differs.
+    pub material: serde_json::Value,
+    pub labels: Labels,
+    pub tiling: Tiling,
+    pub position: Position,
+    pub environment: Environment,
+    pub body: Body,
+}
+
+/// When a record was taken, and where in its session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    pub taken_at: Timestamp,
+    /// One invocation of the runner.
+    pub session: String,
+    /// Round within the session; arms of one round ran directly after one another.
+    pub round: u32,
+    /// Position within the round.
+    pub position: u32,
+}
+
+/// The host at the time of the record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    pub device: Device,
+    pub peaks: Option<Peaks>,
+    /// Clocks, by name, in Hz, where the host tells.
+    pub clocks_hz: BTreeMap<String, f64>,
+    pub clocks_locked: bool,
+    pub host: String,
+    pub os: String,
+    pub compiler: String,
+    pub mlarun: String,
+    pub git_revision: Option<String>,
+    pub git_dirty: Option<bool>,
+}
+
+/// The measured part of a record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "body", rename_all = "snake_case")]
+pub enum Body {
+    Event(SampleSet),
+    Annotation(AnnotationPass),
+    Verification { whole: Verification, own_shape: Verification },
+}
+
+/// Samples of one fresh process: the atom of every measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SampleSet {
+    pub warmup_launches: u64,
+    pub warmup_ns: u64,
+    pub steady: bool,
+    pub samples: Vec<Samples>,
+    /// The output of the timed launches, compared after timing.
+    pub verification: Verification,
+}
+
+/// Per-stage measurements of one fresh process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AnnotationPass {
+    pub stages: Vec<StageMeasurement>,
+    pub verification: Verification,
+}
+
+/// One stage run by itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StageMeasurement {
+    pub stage: String,
+    /// Nanoseconds, one a launch, caches flushed.
+    pub ns: Vec<f64>,
+    pub counters: Counters,
+}
