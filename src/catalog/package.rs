@@ -68,6 +68,18 @@ pub enum ParameterKind {
     DType { allowed: Vec<DType> },
 }
 
+impl ParameterKind {
+    /// Word for the kind, for messages.
+    pub fn word(&self) -> &'static str {
+        match self {
+            ParameterKind::Int { .. } => "integer",
+            ParameterKind::Float => "number",
+            ParameterKind::Bool => "boolean",
+            ParameterKind::DType { .. } => "element type",
+        }
+    }
+}
+
 /// A buffer of the pipeline.
 #[derive(Debug, Clone)]
 pub struct Tensor {

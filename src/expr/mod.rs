@@ -4,7 +4,7 @@
 //! Integers are 64-bit and overflow is an error; `/` of integers truncates. Functions beside CEL's own:
 //! `min(a, …)`, `max(a, …)`, `ceil_div(a, b)`, `sqrt(x)`, `size_of(dtype)` (bytes an element).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -21,8 +21,16 @@ pub const FUNCTIONS: [&str; 5] = ["ceil_div", "max", "min", "size_of", "sqrt"];
 #[derive(Clone)]
 pub struct Expr {
     source: String,
-    program: Arc<Program>,
+    form: Form,
     variables: BTreeSet<String>,
+}
+
+/// Names and integers are most of what a kernel package holds; they need no interpreter.
+#[derive(Clone)]
+enum Form {
+    Integer(i64),
+    Name,
+    Program(Arc<Program>),
 }
 
 impl Expr {
@@ -47,7 +55,14 @@ impl Expr {
     /// An unknown name, a type that does not fit, an overflow, a division by zero, or a result that is no scalar.
     pub fn eval(&self, scope: &Scope<'_>) -> Result<Value, EvalError> {
         let error = |reason: String| EvalError { source_text: self.source.clone(), reason };
-        match self.program.execute(&scope.context) {
+        let program = match &self.form {
+            Form::Integer(value) => return Ok(Value::Int(*value)),
+            Form::Name => {
+                return scope.get(&self.source).cloned().ok_or_else(|| error("no such name is known here".to_owned()));
+            }
+            Form::Program(program) => program,
+        };
+        match program.execute(&scope.context) {
             Ok(cel::Value::Int(value)) => Ok(Value::Int(value)),
             Ok(cel::Value::UInt(value)) => {
                 i64::try_from(value).map(Value::Int).map_err(|_| error(format!("{value} exceeds 64 bits")))
@@ -108,8 +123,13 @@ impl FromStr for Expr {
         let error = |reason: String| ParseError { source_text: source.to_owned(), reason };
         let program = Program::compile(source).map_err(|errors| error(errors.to_string()))?;
         let references = program.references();
-        let variables = references.variables().into_iter().map(str::to_owned).collect();
-        Ok(Expr { source: source.to_owned(), program: Arc::new(program), variables })
+        let variables: BTreeSet<String> = references.variables().into_iter().map(str::to_owned).collect();
+        let form = match source.parse() {
+            Ok(value) => Form::Integer(value),
+            Err(_) if variables.len() == 1 && variables.contains(source) => Form::Name,
+            Err(_) => Form::Program(Arc::new(program)),
+        };
+        Ok(Expr { source: source.to_owned(), form, variables })
     }
 }
 
@@ -150,6 +170,9 @@ pub struct EvalError {
 /// Names and values that expressions are evaluated with. Inner scopes see their parents' names.
 pub struct Scope<'p> {
     context: Context<'p, 'static>,
+    /// The scalars of `context`, to be read without the interpreter.
+    scalars: BTreeMap<String, Value>,
+    outer: Option<&'p Scope<'p>>,
 }
 
 impl Default for Scope<'static> {
@@ -171,19 +194,25 @@ impl Scope<'static> {
             .and_then(|()| context.add_function("sqrt", |value: cel::Value| number("sqrt", &value).map(f64::sqrt)))
             .and_then(|()| context.add_function("size_of", size_of));
         declared.expect("no name of ours is one of CEL's");
-        Scope { context }
+        Scope { context, scalars: BTreeMap::new(), outer: None }
     }
 }
 
 impl Scope<'_> {
     /// A scope inside this one, without names of its own.
     pub fn inner(&self) -> Scope<'_> {
-        Scope { context: self.context.new_inner_scope() }
+        Scope { context: self.context.new_inner_scope(), scalars: BTreeMap::new(), outer: Some(self) }
+    }
+
+    /// The scalar called `name`, here or in an outer scope.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.scalars.get(name).or_else(|| self.outer?.get(name))
     }
 
     /// Gives `name` a value, hiding an outer one.
     pub fn set(&mut self, name: &str, value: &Value) {
         self.context.add_variable_from_value(name, to_cel(value));
+        self.scalars.insert(name.to_owned(), value.clone());
     }
 
     /// Gives `name.key` a value for every choice.

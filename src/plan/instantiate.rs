@@ -1,0 +1,423 @@
+//! From a package's open expressions to a pipeline of numbers, for one shape and one tiling. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::catalog::{self, Package, Parameter, ParameterKind, StageArg, TensorDType, TensorRole};
+use crate::expr::{EvalError, Expr, Scope};
+use crate::model::pipeline::{
+    Arg, Buffer, Distribution, Einsum, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage,
+};
+use crate::model::{Choices, DType, Shape, Tiling, Value};
+
+/// A package at one shape and tiling.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Instance {
+    /// Every parameter's value, the tuned ones included.
+    pub shape: Shape,
+    pub pipeline: Pipeline,
+    /// One entry a stage of `pipeline`, in its order.
+    pub stages: Vec<StageCost>,
+}
+
+impl Instance {
+    /// FLOPs and compulsory bytes of the whole pipeline.
+    pub fn total(&self) -> (f64, f64) {
+        self.stages.iter().fold((0.0, 0.0), |(flops, bytes), stage| (flops + stage.flops, bytes + stage.bytes))
+    }
+}
+
+/// What the compiler and the cost model need to know of a launched stage.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StageCost {
+    /// Index into [`Package::stages`].
+    pub declared: usize,
+    /// Macros with their values.
+    pub defines: BTreeMap<String, String>,
+    /// FLOPs of one launch.
+    pub flops: f64,
+    /// Compulsory bytes of one launch.
+    pub bytes: f64,
+}
+
+/// A package has no pipeline at this shape.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum InstantiateError {
+    #[error("{kernel}: {place}: {source}")]
+    Expression { kernel: String, place: String, source: EvalError },
+    #[error("{kernel}: parameter `{parameter}` has no default; give it a value under [shapes]")]
+    NoDefault { kernel: String, parameter: String },
+    #[error("{kernel}: parameter `{parameter}` = {value}: {reason}")]
+    OutOfRange { kernel: String, parameter: String, value: Value, reason: String },
+    #[error("{kernel}: [reference.tolerance] has none for {dtype}")]
+    NoTolerance { kernel: String, dtype: DType },
+    #[error("{kernel}: a dimension of tensor `{tensor}` or its size exceeds 64 bits")]
+    TooLarge { kernel: String, tensor: String },
+}
+
+/// Expressions of one package, evaluated with errors that say where they stand.
+struct Evaluator<'a> {
+    package: &'a Package,
+}
+
+impl Evaluator<'_> {
+    fn at<T>(&self, place: impl FnOnce() -> String, result: Result<T, EvalError>) -> Result<T, InstantiateError> {
+        result.map_err(|source| InstantiateError::Expression {
+            kernel: self.package.id.to_string(),
+            place: place(),
+            source,
+        })
+    }
+
+    fn counts(&self, place: &str, exprs: &[Expr], scope: &Scope<'_>) -> Result<Vec<u64>, InstantiateError> {
+        exprs.iter().map(|expr| self.at(|| place.to_owned(), expr.eval_count(scope))).collect()
+    }
+}
+
+/// The shape with a value for every parameter of the package that is not left to tuning.
+///
+/// Parameters that the package does not declare are dropped: kernels of one experiment join on what they share.
+///
+/// # Errors
+/// A parameter without value and default, a default that does not evaluate, a value outside the declared range.
+pub fn complete_shape(package: &Package, given: &Shape, root: &Scope<'_>) -> Result<Shape, InstantiateError> {
+    let is_open = |parameter: &Parameter| parameter.is_tunable() && given.get(&parameter.name).is_none();
+    assign(package, |parameter| given.get(&parameter.name), is_open, &mut root.inner())
+}
+
+/// Gives every parameter its value or default, in declared order, and makes it a name of `scope`; parameters for which
+/// `skip` holds are left out.
+fn assign<'v>(
+    package: &Package,
+    given: impl Fn(&Parameter) -> Option<&'v Value>,
+    skip: impl Fn(&Parameter) -> bool,
+    scope: &mut Scope<'_>,
+) -> Result<Shape, InstantiateError> {
+    let evaluator = Evaluator { package };
+    let mut shape = Shape::default();
+    for parameter in package.parameters.iter().filter(|parameter| !skip(parameter)) {
+        let value = match (given(parameter), &parameter.default) {
+            (Some(value), _) => value.clone(),
+            (None, Some(default)) => {
+                evaluator.at(|| format!("default of parameter `{}`", parameter.name), default.eval(scope))?
+            }
+            (None, None) => {
+                return Err(InstantiateError::NoDefault {
+                    kernel: package.id.to_string(),
+                    parameter: parameter.name.clone(),
+                });
+            }
+        };
+        check_range(package, parameter, &value)?;
+        scope.set(&parameter.name, &value);
+        shape.0.insert(parameter.name.clone(), value);
+    }
+    Ok(shape)
+}
+
+fn check_range(package: &Package, parameter: &Parameter, value: &Value) -> Result<(), InstantiateError> {
+    let reason = match (&parameter.kind, value) {
+        (ParameterKind::Int { min, max }, Value::Int(value)) if min <= value && value <= max => return Ok(()),
+        (ParameterKind::Int { min, max }, Value::Int(_)) => format!("allowed are {min} to {max}"),
+        (ParameterKind::Float, Value::Float(_) | Value::Int(_)) | (ParameterKind::Bool, Value::Bool(_)) => {
+            return Ok(());
+        }
+        (ParameterKind::DType { allowed }, Value::Text(name)) => {
+            if allowed.iter().any(|dtype| dtype.name() == name) {
+                return Ok(());
+            }
+            format!("allowed are {}", allowed.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", "))
+        }
+        (kind, value) => format!("a {} is no {}", value.kind(), kind.word()),
+    };
+    Err(InstantiateError::OutOfRange {
+        kernel: package.id.to_string(),
+        parameter: parameter.name.clone(),
+        value: value.clone(),
+        reason,
+    })
+}
+
+/// A scope with every parameter and let; `pipeline` gives the tunable parameters that `shape` leaves open, else their
+/// defaults hold.
+pub(super) fn bind<'p>(
+    package: &Package,
+    shape: &Shape,
+    pipeline: &Choices,
+    cores: usize,
+    root: &'p Scope<'p>,
+) -> Result<(Scope<'p>, Shape), InstantiateError> {
+    let mut scope = root.inner();
+    scope.set("cores", &Value::Int(cores as i64));
+    let given = |parameter: &Parameter| shape.get(&parameter.name).or_else(|| pipeline.get(&parameter.name));
+    let full = assign(package, given, |_| false, &mut scope)?;
+    for (name, expr) in &package.lets {
+        let value = Evaluator { package }.at(|| format!("[lets] {name}"), expr.eval(&scope))?;
+        scope.set(name, &value);
+    }
+    Ok((scope, full))
+}
+
+/// Pipeline, macros and cost of `package` at `shape` with the choices of `tiling`; a choice that the tiling leaves open
+/// takes the default of its space.
+///
+/// # Errors
+/// An expression that does not evaluate, a value outside its declared range, a size beyond 64 bits.
+pub fn instantiate(
+    package: &Package,
+    shape: &Shape,
+    tiling: &Tiling,
+    cores: usize,
+    root: &Scope<'_>,
+) -> Result<Instance, InstantiateError> {
+    let evaluator = Evaluator { package };
+    let (scope, full) = bind(package, shape, &tiling.pipeline, cores, root)?;
+    let shared = with_defaults(&evaluator, &package.space, &tiling.pipeline, &scope, "[space]")?;
+
+    let buffers = package
+        .tensors
+        .iter()
+        .map(|tensor| buffer(&evaluator, tensor, &full, &scope))
+        .collect::<Result<Vec<_>, _>>()?;
+
+    let mut stages: Vec<Stage> = Vec::new();
+    let mut costs = Vec::new();
+    for (declared, stage) in package.stages.iter().enumerate() {
+        let place = |what: &str| format!("stage `{}`, {what}", stage.name);
+        if let Some(when) = &stage.when
+            && !evaluator.at(|| place("when"), when.eval_bool(&scope))?
+        {
+            continue;
+        }
+        let mut scope = scope.inner();
+        let own = tiling.stages.get(&stage.name);
+        let mut choices = shared.clone();
+        choices.extend(with_defaults(&evaluator, &stage.space, own.unwrap_or(&Choices::new()), &scope, &stage.name)?);
+        scope.set_choices("tile", &choices);
+
+        let launched = Stage {
+            name: stage.name.clone(),
+            entry: stage.entry.clone(),
+            args: stage
+                .args
+                .iter()
+                .map(|arg| argument(&evaluator, package, arg, &place("args"), &scope))
+                .collect::<Result<_, _>>()?,
+            grid: grid(&evaluator.counts(&place("grid"), &stage.grid, &scope)?),
+            threads: threads(evaluator.at(|| place("threads"), stage.threads.eval_count(&scope))?),
+            stream: stage.stream,
+            after: stage
+                .after
+                .iter()
+                .filter_map(|name| stages.iter().position(|earlier| &earlier.name == name))
+                .collect(),
+        };
+        costs.push(StageCost {
+            declared,
+            defines: stage
+                .defines
+                .iter()
+                .map(|(name, expr)| Ok((name.clone(), define(evaluator.at(|| place("defines"), expr.eval(&scope))?))))
+                .collect::<Result<_, InstantiateError>>()?,
+            flops: evaluator.at(|| place("flops"), stage.flops.eval_f64(&scope))?,
+            bytes: evaluator.at(|| place("bytes"), stage.bytes.eval_f64(&scope))?,
+        });
+        stages.push(launched);
+    }
+    let reference = match &package.reference {
+        Some(declared) => Some(reference(&evaluator, declared, &buffers, &scope)?),
+        None => None,
+    };
+    Ok(Instance { shape: full, pipeline: Pipeline { buffers, stages, reference }, stages: costs })
+}
+
+/// The reduced shape on which the whole output is compared: `shape` with the package's overrides.
+///
+/// # Errors
+/// As [`instantiate`].
+pub fn reduced_shape(package: &Package, full: &Shape, root: &Scope<'_>) -> Result<Shape, InstantiateError> {
+    let evaluator = Evaluator { package };
+    let mut scope = root.inner();
+    for (name, value) in &full.0 {
+        scope.set(name, value);
+    }
+    let mut reduced = full.clone();
+    // A tuned parameter was chosen for the full shape; at the reduced one its default holds unless overridden.
+    for parameter in package.parameters.iter().filter(|parameter| parameter.is_tunable()) {
+        reduced.0.remove(&parameter.name);
+    }
+    for (name, expr) in &package.reduced {
+        let value = evaluator.at(|| format!("[reduced] {name}"), expr.eval(&scope))?;
+        reduced.0.insert(name.clone(), value);
+    }
+    Ok(reduced)
+}
+
+/// A space's choices: those given, the default's for the rest.
+fn with_defaults(
+    evaluator: &Evaluator<'_>,
+    space: &catalog::Space,
+    given: &Choices,
+    scope: &Scope<'_>,
+    place: &str,
+) -> Result<Choices, InstantiateError> {
+    let mut choices = Choices::new();
+    for (name, _) in &space.choices {
+        let value = match (given.get(name), space.default.get(name)) {
+            (Some(value), _) => value.clone(),
+            (None, Some(default)) => evaluator.at(|| format!("{place}: default of `{name}`"), default.eval(scope))?,
+            (None, None) => continue,
+        };
+        choices.insert(name.clone(), value);
+    }
+    Ok(choices)
+}
+
+fn buffer(
+    evaluator: &Evaluator<'_>,
+    tensor: &catalog::Tensor,
+    full: &Shape,
+    scope: &Scope<'_>,
+) -> Result<Buffer, InstantiateError> {
+    let place = || format!("tensor `{}`", tensor.name);
+    let role = match &tensor.role {
+        TensorRole::Normal { std, seed } => {
+            Role::Input(Distribution::Normal { std: evaluator.at(place, std.eval_f64(scope))?, seed: *seed })
+        }
+        TensorRole::Uniform { low, high, seed } => Role::Input(Distribution::Uniform {
+            low: evaluator.at(place, low.eval_f64(scope))?,
+            high: evaluator.at(place, high.eval_f64(scope))?,
+            seed: *seed,
+        }),
+        TensorRole::Derived(formula) => Role::Derived { formula: einsum(evaluator, formula, scope)? },
+        TensorRole::Scratch => Role::Scratch,
+        TensorRole::Output => Role::Output,
+    };
+    let dims = evaluator.counts(&place(), &tensor.shape, scope)?;
+    let too_large =
+        || InstantiateError::TooLarge { kernel: evaluator.package.id.to_string(), tensor: tensor.name.clone() };
+    let dtype = tensor_dtype(&tensor.dtype, full);
+    dims.iter()
+        .try_fold(dtype.bytes(), |product, &dim| product.checked_mul(dim))
+        .filter(|&bytes| i64::try_from(bytes).is_ok())
+        .ok_or_else(too_large)?;
+    Ok(Buffer { name: tensor.name.clone(), dtype, dims, role })
+}
+
+/// The catalogue has checked that the parameter exists and is of kind dtype.
+fn tensor_dtype(dtype: &TensorDType, full: &Shape) -> DType {
+    match dtype {
+        TensorDType::Fixed(dtype) => *dtype,
+        TensorDType::Parameter(name) => full
+            .get(name)
+            .and_then(Value::as_text)
+            .and_then(|text| text.parse().ok())
+            .expect("a dtype parameter's value was checked against the allowed ones"),
+    }
+}
+
+fn einsum(
+    evaluator: &Evaluator<'_>,
+    formula: &catalog::Einsum,
+    scope: &Scope<'_>,
+) -> Result<Einsum, InstantiateError> {
+    let operands = formula
+        .operands
+        .iter()
+        .map(|operand| {
+            let start = operand
+                .start
+                .iter()
+                .map(|(axis, expr)| {
+                    Ok((*axis, evaluator.at(|| format!("einsum `{}`", formula.spec), expr.eval_count(scope))?))
+                })
+                .collect::<Result<_, InstantiateError>>()?;
+            Ok(Operand { buffer: tensor_index(evaluator.package, &operand.tensor), start })
+        })
+        .collect::<Result<_, InstantiateError>>()?;
+    Ok(Einsum { spec: formula.spec.clone(), operands })
+}
+
+/// The catalogue has checked that the tensor exists.
+fn tensor_index(package: &Package, name: &str) -> usize {
+    package.tensors.iter().position(|tensor| tensor.name == name).expect("names of tensors were checked")
+}
+
+fn argument(
+    evaluator: &Evaluator<'_>,
+    package: &Package,
+    arg: &StageArg,
+    place: &str,
+    scope: &Scope<'_>,
+) -> Result<Arg, InstantiateError> {
+    Ok(match arg {
+        StageArg::Tensor(name) => Arg::Buffer(tensor_index(package, name)),
+        StageArg::Block(axis) => Arg::Block(*axis),
+        StageArg::Thread => Arg::Thread,
+        StageArg::Scalar(expr) => match evaluator.at(|| place.to_owned(), expr.eval(scope))? {
+            Value::Int(value) => Arg::Int(value),
+            Value::Bool(value) => Arg::Int(i64::from(value)),
+            Value::Float(value) => Arg::Float(value),
+            Value::Text(text) => {
+                let reason = format!("its value is the text `{text}`, which a kernel cannot take");
+                let source = EvalError { source_text: expr.source().to_owned(), reason };
+                return Err(InstantiateError::Expression {
+                    kernel: package.id.to_string(),
+                    place: place.to_owned(),
+                    source,
+                });
+            }
+        },
+    })
+}
+
+fn grid(counts: &[u64]) -> [u64; 3] {
+    std::array::from_fn(|axis| counts.get(axis).copied().unwrap_or(1))
+}
+
+fn threads(count: u64) -> u32 {
+    u32::try_from(count.max(1)).unwrap_or(u32::MAX)
+}
+
+fn define(value: Value) -> String {
+    match value {
+        Value::Bool(value) => i64::from(value).to_string(),
+        other => other.to_string(),
+    }
+}
+
+fn reference(
+    evaluator: &Evaluator<'_>,
+    declared: &catalog::Reference,
+    buffers: &[Buffer],
+    scope: &Scope<'_>,
+) -> Result<Reference, InstantiateError> {
+    let package = evaluator.package;
+    let index = |name: &String| tensor_index(package, name);
+    let formula = match &declared.formula {
+        catalog::ReferenceFormula::MlaAttention { q, qpe, z, kpe, w_uk, w_uv, scale, causal } => {
+            ReferenceFormula::MlaAttention {
+                q: index(q),
+                qpe: index(qpe),
+                z: index(z),
+                kpe: index(kpe),
+                w_uk: index(w_uk),
+                w_uv: index(w_uv),
+                scale: evaluator.at(|| "[reference] scale".to_owned(), scale.eval_f64(scope))?,
+                causal: evaluator.at(|| "[reference] causal".to_owned(), causal.eval_bool(scope))?,
+            }
+        }
+        catalog::ReferenceFormula::Einsum(formula) => {
+            ReferenceFormula::Einsum { formula: einsum(evaluator, formula, scope)? }
+        }
+    };
+    let output = index(&declared.output);
+    let dtype = buffers[output].dtype;
+    let tolerance = declared.tolerance.get(&dtype).copied().ok_or_else(|| InstantiateError::NoTolerance {
+        kernel: package.id.to_string(),
+        dtype,
+    })?;
+    Ok(Reference { formula, output, tolerance })
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
