@@ -229,3 +229,10 @@ pub enum FailureKind {
     /// The worker broke the protocol, or the operating system refused something.
     Internal,
 }
+
+impl FailureKind {
+    /// A fresh process may succeed where this one failed.
+    pub const fn may_pass(self) -> bool {
+        matches!(self, FailureKind::Crashed | FailureKind::Load | FailureKind::Internal)
+    }
+}

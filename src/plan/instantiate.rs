@@ -157,6 +157,16 @@ pub(super) fn bind<'p>(
     Ok((scope, full))
 }
 
+/// Whether `stage` is launched with the names of `scope`.
+pub(super) fn is_launched(
+    package: &Package,
+    stage: &catalog::Stage,
+    scope: &Scope<'_>,
+) -> Result<bool, InstantiateError> {
+    let Some(when) = &stage.when else { return Ok(true) };
+    Evaluator { package }.at(|| format!("stage `{}`, when", stage.name), when.eval_bool(scope))
+}
+
 /// Pipeline, macros and cost of `package` at `shape` with the choices of `tiling`; a choice that the tiling leaves open
 /// takes the default of its space.
 ///
@@ -183,9 +193,7 @@ pub fn instantiate(
     let mut costs = Vec::new();
     for (declared, stage) in package.stages.iter().enumerate() {
         let place = |what: &str| format!("stage `{}`, {what}", stage.name);
-        if let Some(when) = &stage.when
-            && !evaluator.at(|| place("when"), when.eval_bool(&scope))?
-        {
+        if !is_launched(package, stage, &scope)? {
             continue;
         }
         let mut scope = scope.inner();

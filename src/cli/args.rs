@@ -1,0 +1,331 @@
+//! The command line as it is typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::model::{Language, Mode};
+
+/// Declarative experiments over kernels: true timings, cached results, reports and dev logs.
+///
+/// `mlarun experiments/var6_sweep.toml` plans the experiment, does what is not done yet, and writes its reports.
+#[derive(Debug, Parser)]
+#[command(
+    name = "mlarun",
+    version,
+    args_conflicts_with_subcommands = true,
+    arg_required_else_help = true,
+    subcommand_negates_reqs = true,
+    after_help = EXIT_CODES
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    #[command(flatten)]
+    pub run: RunArgs,
+    #[command(flatten)]
+    pub global: Global,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 all well (runs skipped with a reason included), 1 internal error, 2 bad command \
+line or manifest, 3 the host lacks something, 4 some runs failed (the rest is kept), 5 a kernel's output is wrong, 6 a \
+regression was found, 7 a checked file is stale, 130 interrupted.";
+
+/// Options of every command.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "General options")]
+pub struct Global {
+    /// Project folder, which holds kernels/ [default: the nearest one at or above the manifest or this folder]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+    /// Where results go [default: out/ in the project folder]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print data as JSON on standard output
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Say less: once, no progress; twice, no summary
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, conflicts_with = "verbose")]
+    pub quiet: u8,
+    /// Say more: every sample set, every candidate
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// When to use colours [default: auto, which honours NO_COLOR]
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_default_value = true)]
+    pub color: ColorWhen,
+}
+
+/// When output is coloured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ColorWhen {
+    Auto,
+    Always,
+    Never,
+}
+
+/// Which experiments, and which of their runs.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Selection {
+    /// Override a manifest key, e.g. shapes.s=[1,4] or modes=event (may be repeated)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+    /// Only runs for which this holds, e.g. 'version == "v2" && s == 16'
+    #[arg(long, value_name = "EXPRESSION")]
+    pub only: Option<String>,
+    /// Measure again what is already recorded; old results stay
+    #[arg(long)]
+    pub remeasure: bool,
+}
+
+/// `mlarun MANIFEST…`
+#[derive(Debug, Clone, Default, Args)]
+pub struct RunArgs {
+    /// Experiment manifests
+    #[arg(value_name = "MANIFEST")]
+    pub manifests: Vec<PathBuf>,
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Print the plan and stop
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Go on after a failed run (the default)
+    #[arg(long, conflicts_with = "fail_fast")]
+    pub keep_going: bool,
+    /// Stop at the first failed run
+    #[arg(long)]
+    pub fail_fast: bool,
+    /// Refuse to start while another mlarun measures on this host, instead of waiting
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Add this device's blocks to the dev logs under docs/kernels
+    #[arg(long)]
+    pub devlog_add: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run experiments (what `mlarun MANIFEST…` does)
+    Run(RunArgs),
+    /// Show what would be done, and why
+    Plan(PlanArgs),
+    /// Check manifests and the kernels that they name
+    Check(CheckArgs),
+    /// Profile one kernel at one shape
+    Profile(ProfileArgs),
+    /// Write the reports of experiments again, without running anything
+    Report(ReportArgs),
+    /// Regenerate dev logs from recorded results, or check them
+    Devlog(DevlogArgs),
+    /// List kernels, versions and parameters
+    List(ListArgs),
+    /// Show everything that is recorded of a run
+    Show(ShowArgs),
+    /// Say what identifies a run, and why it is fresh or stale
+    Explain(ExplainArgs),
+    /// Look after recorded results and caches
+    Cache(CacheArgs),
+    /// Show or calibrate the device
+    Device(DeviceArgs),
+    /// Clone a version of a kernel as a new one
+    NewVersion(NewVersionArgs),
+    /// Print the JSON Schema of manifests
+    Schema,
+    /// Print shell completions
+    Completions {
+        /// Shell
+        shell: clap_complete::Shell,
+    },
+    /// Answer one request on standard input
+    #[command(name = "__worker", hide = true)]
+    Worker,
+}
+
+/// `mlarun plan`
+#[derive(Debug, Clone, Args)]
+pub struct PlanArgs {
+    /// Experiment manifests
+    #[arg(value_name = "MANIFEST", required = true)]
+    pub manifests: Vec<PathBuf>,
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Print the run graph for Graphviz
+    #[arg(long, conflicts_with = "json")]
+    pub dot: bool,
+}
+
+/// `mlarun check`
+#[derive(Debug, Clone, Args)]
+pub struct CheckArgs {
+    /// Experiment manifests
+    #[arg(value_name = "FILE", required = true)]
+    pub manifests: Vec<PathBuf>,
+    /// Override a manifest key (may be repeated)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+}
+
+/// `mlarun profile`
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Parameters of the kernel are options of the form --NAME=VALUE, e.g. --b=32 --s=16 --t=4096 \
+--dtype=bfloat16; `mlarun list KERNEL` shows them.")]
+pub struct ProfileArgs {
+    /// Kernel
+    pub kernel: String,
+    /// Version, or `latest` [default: v0, the base version]
+    pub version: Option<String>,
+    /// Mode: annotation, event, ncu, nsys, or disabled
+    #[arg(long = "prof_type", visible_alias = "prof-type", value_name = "MODE", default_value = "annotation")]
+    pub prof_type: ProfType,
+    /// Only verify the output (with --prof_type=disabled)
+    #[arg(long)]
+    pub check: bool,
+    /// Language of the kernel [default: c on a CPU, cuda on a GPU]
+    #[arg(long, value_name = "LANGUAGE")]
+    pub language: Option<Language>,
+    /// Folder for the artifacts [default: out/profiles/MODE/KERNEL/PARAMS/TIMESTAMP]
+    #[arg(long, value_name = "DIR")]
+    pub out_dir: Option<PathBuf>,
+    /// Sample sets, each a fresh process, in event mode
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub bench_runs: Option<u32>,
+    /// Measure again what is already recorded; old results stay
+    #[arg(long)]
+    pub remeasure: bool,
+    /// Refuse to start while another mlarun measures on this host, instead of waiting
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Parameters of the kernel: --NAME=VALUE
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "--NAME=VALUE")]
+    pub parameters: Vec<String>,
+}
+
+/// Mode of a single shot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProfType {
+    Annotation,
+    Event,
+    Ncu,
+    Nsys,
+    Disabled,
+}
+
+impl ProfType {
+    /// The mode; `None` where nothing is profiled.
+    pub fn mode(self) -> Option<Mode> {
+        match self {
+            ProfType::Annotation => Some(Mode::Annotation),
+            ProfType::Event => Some(Mode::Event),
+            ProfType::Ncu => Some(Mode::Ncu),
+            ProfType::Nsys => Some(Mode::Nsys),
+            ProfType::Disabled => None,
+        }
+    }
+}
+
+/// `mlarun report`
+#[derive(Debug, Clone, Args)]
+pub struct ReportArgs {
+    /// Experiment manifests
+    #[arg(value_name = "MANIFEST", required = true)]
+    pub manifests: Vec<PathBuf>,
+    /// Override a manifest key (may be repeated)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+}
+
+/// `mlarun devlog`
+#[derive(Debug, Clone, Args)]
+pub struct DevlogArgs {
+    /// Kernels [default: all that have committed records]
+    #[arg(value_name = "KERNEL")]
+    pub kernels: Vec<String>,
+    /// Change nothing; exit with 7 if a log is not what its records say
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// `mlarun list`
+#[derive(Debug, Clone, Args)]
+pub struct ListArgs {
+    /// Kernel to show in full
+    pub kernel: Option<String>,
+}
+
+/// `mlarun show`
+#[derive(Debug, Clone, Args)]
+pub struct ShowArgs {
+    /// Key of a run or a subject, or the first digits of it
+    #[arg(value_name = "RUN")]
+    pub key: String,
+}
+
+/// `mlarun explain`
+#[derive(Debug, Clone, Args)]
+pub struct ExplainArgs {
+    /// Manifest, or the key of a run (or the first digits of it)
+    #[arg(value_name = "RUN")]
+    pub run: String,
+    #[command(flatten)]
+    pub selection: Selection,
+}
+
+/// `mlarun cache`
+#[derive(Debug, Clone, Args)]
+pub struct CacheArgs {
+    #[command(subcommand)]
+    pub command: CacheCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub enum CacheCommand {
+    /// List recorded results
+    Ls,
+    /// Show one record as it is stored
+    Show {
+        /// Key of a run or a subject, or the first digits of it
+        key: String,
+    },
+    /// Read every record again and set aside what does not check out
+    Verify,
+    /// Remove old results and builds; what dev logs refer to stays
+    Gc {
+        /// Keep what is younger, e.g. 90d
+        #[arg(long, value_name = "AGE")]
+        keep: Option<String>,
+        /// Remove the oldest until the rest is smaller, e.g. 20G
+        #[arg(long, value_name = "SIZE")]
+        max_size: Option<String>,
+        /// Say what would be removed
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+/// `mlarun device`
+#[derive(Debug, Clone, Args)]
+pub struct DeviceArgs {
+    #[command(subcommand)]
+    pub command: DeviceCommand,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
+pub enum DeviceCommand {
+    /// Show the active device and its peaks
+    Show,
+    /// Measure this host's peaks: streaming bandwidth and fused multiply-adds, all cores
+    Calibrate,
+}
+
+/// `mlarun new-version`
+#[derive(Debug, Clone, Args)]
+pub struct NewVersionArgs {
+    /// Kernel
+    pub kernel: String,
+    /// Version to clone
+    pub from: String,
+    /// Version to create
+    pub to: String,
+    /// Language of the kernel
+    #[arg(long, value_name = "LANGUAGE", default_value = "c")]
+    pub language: Language,
+}

@@ -1,0 +1,57 @@
+//! What happens while a plan is executed. The terminal and the log consume these; nothing else prints.
+
+use crate::model::{KernelId, Mode, Shape};
+use crate::plan::space::TuneTarget;
+
+/// Names of the subject that an event is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    pub id: KernelId,
+    pub shape: Shape,
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.id, self.shape)
+    }
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// So many modules have to be compiled.
+    Compiling { modules: usize },
+    /// One module was compiled, or found in the cache.
+    Compiled { cached: bool },
+    /// A tuning starts.
+    Tuning { name: Name, target: TuneTarget, candidates: usize, rejected: usize },
+    /// One candidate has been timed or has failed.
+    CandidateTried,
+    /// A tuning has chosen.
+    Tuned { name: Name, target: TuneTarget, chosen: String, median_ns: f64, tried: usize },
+    /// A subject's output is compared.
+    Verifying { name: Name },
+    /// It is right.
+    Verified { name: Name, relative_frobenius: f64 },
+    /// A sample set or an annotation pass starts.
+    Measuring { name: Name, mode: Mode, round: u32, rounds: u32, estimate_ns: f64 },
+    /// It was recorded; the median of its primary timing, where it has one.
+    Measured { name: Name, mode: Mode, round: u32, rounds: u32, median_ns: Option<f64>, estimate_ns: f64 },
+    /// Something failed and is tried once more.
+    Retrying { name: Name, reason: String },
+    /// A subject, or one mode of it, has no result.
+    Failed { name: Name, mode: Option<Mode>, reason: String },
+    /// A remark that matters to the reader of the numbers.
+    Warning(String),
+}
+
+/// Consumes events.
+pub trait Observer {
+    fn observe(&mut self, event: &Event);
+}
+
+impl<F: FnMut(&Event)> Observer for F {
+    fn observe(&mut self, event: &Event) {
+        self(event);
+    }
+}

@@ -1,0 +1,210 @@
+//! Running a request: the seam between the scheduler and whatever answers it (a worker process, a recording).
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::model::protocol::{Failure, FailureKind, Line, PROTOCOL, Phase, Request};
+
+/// Answers requests.
+pub trait Executor {
+    /// The lines of the answer, each also given to `watch` as it arrives.
+    ///
+    /// # Errors
+    /// The task failed, the worker died or hung, or the caller was interrupted.
+    fn execute(&self, request: &Request, watch: &mut dyn FnMut(&Line)) -> Result<Vec<Line>, ExecuteError>;
+}
+
+/// A request has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExecuteError {
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// The user asked to stop; nothing is wrong with the run.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Starts a fresh worker process for every request.
+#[derive(Debug, Clone)]
+pub struct ProcessExecutor {
+    /// The program that answers to `__worker`: this one.
+    pub program: PathBuf,
+    /// A worker that says nothing for this long has hung.
+    pub silence_limit: Duration,
+    /// Set when the user asks to stop.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+/// Variables that a worker sees; everything else of the environment (secrets among it) stays behind.
+const ENVIRONMENT: [&str; 9] =
+    ["PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH"];
+
+impl Executor for ProcessExecutor {
+    fn execute(&self, request: &Request, watch: &mut dyn FnMut(&Line)) -> Result<Vec<Line>, ExecuteError> {
+        let mut worker = Worker::start(&self.program, request)?;
+        let mut lines = Vec::new();
+        let mut heard = Instant::now();
+        loop {
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(ExecuteError::Interrupted);
+            }
+            match worker.lines.recv_timeout(Duration::from_millis(50)) {
+                Ok(text) => {
+                    heard = Instant::now();
+                    let line = parse(&text)?;
+                    watch(&line);
+                    match line {
+                        Line::Failed(failure) => return Err(failure.into()),
+                        Line::Done => {
+                            worker.wait();
+                            return Ok(lines);
+                        }
+                        line => lines.push(line),
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) if heard.elapsed() > self.silence_limit => {
+                    return Err(timed_out(&lines, self.silence_limit).into());
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(died(&lines, worker.wait(), worker.said()).into()),
+            }
+        }
+    }
+}
+
+/// A running worker. Dropping it kills the process with everything that it started.
+struct Worker {
+    child: Child,
+    lines: Receiver<String>,
+    said: Option<JoinHandle<String>>,
+}
+
+impl Worker {
+    fn start(program: &PathBuf, request: &Request) -> Result<Worker, Failure> {
+        let broken = |what: String| Failure { kind: FailureKind::Internal, stage: None, message: what };
+        let environment = ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+        let mut child = Command::new(program)
+            .arg("__worker")
+            .env_clear()
+            .envs(environment)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .map_err(|error| broken(format!("{}: the worker does not start: {error}", program.display())))?;
+        let mut stdin = child.stdin.take().expect("stdin is piped");
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let stderr = child.stderr.take().expect("stderr is piped");
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let said = std::thread::spawn(move || tail(stderr));
+        let worker = Worker { child, lines, said: Some(said) };
+        let text = serde_json::to_vec(request).map_err(|error| broken(format!("the request: {error}")))?;
+        // A worker that dies while it reads shows by its exit status, which says more than a broken pipe.
+        drop(stdin.write_all(&text));
+        Ok(worker)
+    }
+
+    fn wait(&mut self) -> Option<ExitStatus> {
+        self.child.wait().ok()
+    }
+
+    /// The end of what it wrote to its standard error.
+    fn said(&mut self) -> String {
+        self.said.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let group = rustix::process::Pid::from_child(&self.child);
+            // The process can end between the two calls; then there is nothing left to kill.
+            drop(rustix::process::kill_process_group(group, rustix::process::Signal::KILL));
+            self.wait();
+        }
+    }
+}
+
+/// The last bytes of a stream, which is read to its end.
+fn tail(mut stream: impl Read) -> String {
+    const KEPT: usize = 4096;
+    let mut last = VecDeque::new();
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+        last.extend(&buffer[..count]);
+        last.drain(..last.len().saturating_sub(KEPT));
+    }
+    String::from_utf8_lossy(last.make_contiguous()).trim().to_owned()
+}
+
+fn parse(text: &str) -> Result<Line, Failure> {
+    let broken = |message| Failure { kind: FailureKind::Internal, stage: None, message };
+    let line = serde_json::from_str(text)
+        .map_err(|error| broken(format!("the worker answered with a line that is none of the protocol's: {error}")))?;
+    match line {
+        Line::Hello { protocol, .. } if protocol != PROTOCOL => {
+            Err(broken(format!("the worker speaks version {protocol} of the protocol, this program {PROTOCOL}")))
+        }
+        line => Ok(line),
+    }
+}
+
+/// Where the worker was when it last said something.
+fn place(lines: &[Line]) -> (String, Option<String>) {
+    let last = lines.iter().rev().find_map(|line| match line {
+        Line::Phase { phase, stage } => Some((*phase, stage.clone())),
+        _ => None,
+    });
+    let what = match last {
+        None => "before it had said anything",
+        Some((Phase::Load, _)) => "while it loaded the modules",
+        Some((Phase::Inputs, _)) => "while it made the inputs",
+        Some((Phase::Reference, _)) => "while it computed the reference",
+        Some((Phase::Run, _)) => "in the first run of the kernel",
+        Some((Phase::Compare, _)) => "while it compared the output",
+        Some((Phase::Warmup, _)) => "while it warmed up",
+        Some((Phase::Sampling, _)) => "while it took samples",
+    };
+    (what.to_owned(), last.and_then(|(_, stage)| stage))
+}
+
+fn timed_out(lines: &[Line], limit: Duration) -> Failure {
+    let (place, stage) = place(lines);
+    let message = format!(
+        "the worker said nothing for {} s {place} and was stopped; if the kernel needs longer, raise `time_limit_s`",
+        limit.as_secs()
+    );
+    Failure { kind: FailureKind::TimedOut, stage, message }
+}
+
+fn died(lines: &[Line], status: Option<ExitStatus>, said: String) -> Failure {
+    let (place, stage) = place(lines);
+    let how = match status.map(|status| (status.signal(), status.code())) {
+        Some((Some(signal), _)) => format!("was killed by {}", signal_name(signal)),
+        Some((_, Some(code))) => format!("ended with exit code {code}"),
+        _ => "ended".to_owned(),
+    };
+    let last_words = if said.is_empty() { String::new() } else { format!("; its last words: {said}") };
+    Failure { kind: FailureKind::Crashed, stage, message: format!("the worker {how} {place}{last_words}") }
+}
+
+fn signal_name(signal: i32) -> String {
+    let name = signal_hook::low_level::signal_name(signal);
+    name.map_or_else(|| format!("signal {signal}"), |name| format!("{name} (signal {signal})"))
+}

@@ -1,0 +1,97 @@
+//! Executing a plan: compiles in parallel, then tuning, verification and measuring, strictly one at a time.
+//!
+//! Everything outside is behind a trait (compiler, worker, store, terminal), so that the order of things can be seen
+//! without any of them. A failure ends what depends on it and nothing else.
+
+pub mod event;
+pub mod executor;
+mod session;
+mod tune;
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+
+use crate::model::build::StageBuild;
+use crate::model::protocol::{CandidateOutcome, Failure};
+use crate::model::record::Record;
+use crate::model::{Choices, KernelId, Key, Mode, Shape};
+use crate::plan::space::TuneTarget;
+
+pub use event::{Event, Name, Observer};
+pub use executor::{ExecuteError, Executor, ProcessExecutor};
+pub use session::{Outcome, RunFailure, Session, SessionError, Tools};
+
+/// Compiles stages.
+pub trait Builder: Sync {
+    /// The compiled module of `stage`.
+    ///
+    /// # Errors
+    /// The compiler refused it, with its message.
+    fn build(&self, stage: &StageBuild) -> Result<Built, Failure>;
+}
+
+/// A compiled module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Built {
+    pub key: Key,
+    pub module: PathBuf,
+    /// It was there before.
+    pub cached: bool,
+}
+
+/// Keeps what was measured, at once: nothing finished is lost when the next thing fails.
+pub trait Journal {
+    /// # Errors
+    /// The record could not be written; the session ends.
+    fn append(&mut self, record: &Record) -> Result<(), JournalError>;
+
+    /// # Errors
+    /// The tuning could not be written; the session ends.
+    fn append_tuning(&mut self, tuning: &TuningResult) -> Result<(), JournalError>;
+}
+
+/// A result could not be kept.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct JournalError(pub String);
+
+/// What a tuning tried and chose.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TuningResult {
+    pub id: KernelId,
+    pub shape: Shape,
+    pub target: TuneTarget,
+    pub key: Key,
+    pub chosen: Choices,
+    pub history: Vec<Tried>,
+    /// Every valid point was tried.
+    pub exhaustive: bool,
+    /// The time budget ended the search before every point had been tried.
+    pub out_of_time: bool,
+    pub taken_at: Timestamp,
+}
+
+/// One point of a tuning's history.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tried {
+    pub choices: Choices,
+    pub outcome: TriedOutcome,
+}
+
+/// What became of a point.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TriedOutcome {
+    Rejected { constraint: String },
+    Tried(CandidateOutcome),
+    /// The time budget was spent before its turn.
+    NotReached,
+}
+
+/// Where time comes from, so that a session can be repeated with recorded times.
+pub trait Clock {
+    fn now(&self) -> Timestamp;
+}
+
+/// A failure of a whole subject has no mode.
+pub type FailedMode = Option<Mode>;

@@ -1,0 +1,511 @@
+//! The order of things: tune what has to be tuned, plan again, compile, verify, measure in rounds.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rayon::prelude::*;
+
+use super::{Builder, Clock, Event, ExecuteError, Executor, Journal, JournalError, Name, Observer};
+use crate::catalog::{Catalog, Package};
+use crate::expr::Scope;
+use crate::manifest::Experiment;
+use crate::model::build::StageBuild;
+use crate::model::protocol::{Check, Failure, FailureKind, Launchable, PROTOCOL, Request, Task, Verification};
+use crate::model::record::{Body, Environment, Labels, Position, Record, RecordKind};
+use crate::model::{KernelId, Key, Mode, Timing};
+use crate::plan::{
+    self, Facts, InstantiateError, Plan, PlanError, Prepared, RunState, Setting, Subject, SubjectState, Wanted,
+};
+use crate::profiler;
+
+/// Everything outside that a session uses.
+pub struct Tools<'a> {
+    pub catalog: &'a Catalog,
+    pub setting: Setting<'a>,
+    pub builder: &'a dyn Builder,
+    pub executor: &'a dyn Executor,
+    pub journal: &'a mut dyn Journal,
+    pub observer: &'a mut dyn Observer,
+    pub clock: &'a dyn Clock,
+    /// The host, as every record of the session states it.
+    pub environment: Environment,
+    /// Name of this session, in records.
+    pub session: String,
+    /// Folder for float64 reference rows.
+    pub reference_cache: Option<PathBuf>,
+    /// Time after which a tuning tries no further candidate.
+    pub tuning_budget: Duration,
+    /// Set when the user asks to stop.
+    pub interrupted: Arc<AtomicBool>,
+    /// End the session at the first failure.
+    pub fail_fast: bool,
+}
+
+/// One execution of one plan.
+pub struct Session<'a> {
+    pub(super) tools: Tools<'a>,
+    modules: HashMap<Key, Result<PathBuf, Failure>>,
+    failures: Vec<RunFailure>,
+    failed_subjects: BTreeSet<usize>,
+    verified: BTreeSet<Key>,
+}
+
+/// What a session left behind.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outcome {
+    pub failures: Vec<RunFailure>,
+    /// The user stopped it, or it stopped at the first failure as asked.
+    pub stopped: bool,
+}
+
+/// A run, or all runs of a subject, without a result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunFailure {
+    pub name: Name,
+    /// `None`: the subject as a whole.
+    pub mode: Option<Mode>,
+    pub failure: Failure,
+}
+
+/// The session as a whole could not go on; what it had measured is kept.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+}
+
+/// Why something ended early.
+pub(super) enum Stop {
+    /// This subject has no result; the others go on.
+    Subject(Failure),
+    Interrupted,
+    Session(SessionError),
+}
+
+impl Stop {
+    pub(super) fn planning(error: InstantiateError) -> Stop {
+        Stop::Session(SessionError::Plan(error.into()))
+    }
+}
+
+impl From<JournalError> for Stop {
+    fn from(error: JournalError) -> Self {
+        Stop::Session(error.into())
+    }
+}
+
+impl From<PlanError> for Stop {
+    fn from(error: PlanError) -> Self {
+        Stop::Session(error.into())
+    }
+}
+
+impl From<ExecuteError> for Stop {
+    fn from(error: ExecuteError) -> Self {
+        match error {
+            ExecuteError::Failed(failure) => Stop::Subject(failure),
+            ExecuteError::Interrupted => Stop::Interrupted,
+        }
+    }
+}
+
+/// The request for `task` on the setting's device.
+pub(super) fn request(setting: &Setting<'_>, task: Task) -> Request {
+    Request { protocol: PROTOCOL, task, cores: setting.device.cores.clone() }
+}
+
+/// A subject that is to be measured.
+struct Arm {
+    subject: usize,
+    name: Name,
+    key: Key,
+    prepared: Prepared,
+}
+
+impl<'a> Session<'a> {
+    pub fn new(tools: Tools<'a>) -> Self {
+        Session {
+            tools,
+            modules: HashMap::new(),
+            failures: Vec::new(),
+            failed_subjects: BTreeSet::new(),
+            verified: BTreeSet::new(),
+        }
+    }
+
+    /// Does everything that `plan` has left to do. `facts` gives what is known by now, each time it is called.
+    ///
+    /// # Errors
+    /// A result could not be kept, or the plan itself turned out to be impossible. Runs that fail are no error: they
+    /// are in the outcome.
+    pub fn execute<F: Facts>(
+        mut self,
+        experiment: &Experiment,
+        plan: Plan,
+        wanted: Wanted<'_>,
+        mut facts: impl FnMut() -> Result<F, JournalError>,
+    ) -> Result<Outcome, SessionError> {
+        let stopped = match self.run(experiment, plan, wanted, &mut facts) {
+            Ok(()) => false,
+            Err(Stop::Interrupted) => true,
+            Err(Stop::Session(error)) => return Err(error),
+            // A subject's failure is recorded where it happens; one that gets here ends the session, as asked.
+            Err(Stop::Subject(_)) => true,
+        };
+        Ok(Outcome { failures: self.failures, stopped })
+    }
+
+    fn run<F: Facts>(
+        &mut self,
+        experiment: &Experiment,
+        plan: Plan,
+        wanted: Wanted<'_>,
+        facts: &mut impl FnMut() -> Result<F, JournalError>,
+    ) -> Result<(), Stop> {
+        let plan = self.tune_all(experiment, plan, wanted, facts)?;
+        let arms = self.arms(&plan)?;
+        self.build_all(arms.iter().flat_map(|(arm, reduced)| [&arm.prepared, reduced]).flat_map(builds).collect())?;
+        let mut verified = Vec::new();
+        for (arm, reduced) in arms {
+            let subject = &plan.subjects[arm.subject];
+            let result = self.verify(subject, &arm, &reduced);
+            if self.keep_going(&arm.name, arm.subject, None, result)?.is_some() {
+                verified.push(arm);
+            }
+        }
+        self.measure_all(&plan, &verified)
+    }
+
+    pub(super) fn tell(&mut self, event: Event) {
+        self.tools.observer.observe(&event);
+    }
+
+    pub(super) fn package(&self, id: &KernelId) -> &'a Package {
+        self.tools.catalog.package(id).expect("a planned kernel is in the catalogue")
+    }
+
+    /// Records a subject's failure; `None` says that it has no result.
+    fn keep_going<T>(
+        &mut self,
+        name: &Name,
+        subject: usize,
+        mode: Option<Mode>,
+        result: Result<T, Stop>,
+    ) -> Result<Option<T>, Stop> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(Stop::Subject(failure)) => {
+                self.tell(Event::Failed { name: name.clone(), mode, reason: failure.message.clone() });
+                self.failures.push(RunFailure { name: name.clone(), mode, failure: failure.clone() });
+                if mode.is_none() {
+                    self.failed_subjects.insert(subject);
+                }
+                if self.tools.fail_fast { Err(Stop::Subject(failure)) } else { Ok(None) }
+            }
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// Makes the tunings that are missing, and plans again with what they decided.
+    fn tune_all<F: Facts>(
+        &mut self,
+        experiment: &Experiment,
+        plan: Plan,
+        wanted: Wanted<'_>,
+        facts: &mut impl FnMut() -> Result<F, JournalError>,
+    ) -> Result<Plan, Stop> {
+        let waiting = |subject: &Subject| {
+            matches!(subject.state, SubjectState::AfterTune { .. })
+                && subject.runs.iter().any(|run| run.state == RunState::AfterTune)
+        };
+        if !plan.subjects.iter().any(waiting) {
+            return Ok(plan);
+        }
+        for (index, subject) in plan.subjects.iter().enumerate() {
+            if waiting(subject) {
+                let name = name(subject);
+                let known = facts()?;
+                let result = self.tune(subject, &known);
+                self.keep_going(&name, index, None, result)?;
+            }
+        }
+        let again = plan::plan(experiment, self.tools.catalog, &self.tools.setting, &facts()?, wanted)?;
+        Ok(again)
+    }
+
+    /// What has to be verified and measured, each with its reduced shape.
+    fn arms(&mut self, plan: &Plan) -> Result<Vec<(Arm, Prepared)>, Stop> {
+        let root = Scope::new();
+        let mut arms = Vec::new();
+        for (index, subject) in plan.subjects.iter().enumerate() {
+            let SubjectState::Ready(ready) = &subject.state else { continue };
+            if self.failed_subjects.contains(&index)
+                || !subject.runs.iter().any(|run| matches!(run.state, RunState::Stale(_)))
+            {
+                continue;
+            }
+            let package = self.package(&subject.id);
+            let setting = &self.tools.setting;
+            let prepared = Prepared::new(setting, package, &subject.shape, &ready.tiling, &root)
+                .map_err(Stop::planning)?;
+            let reduced =
+                plan::prepare_reduced(setting, package, &prepared, &root).map_err(Stop::planning)?;
+            let name = name(subject);
+            arms.push((Arm { subject: index, name, key: ready.key, prepared }, reduced));
+        }
+        Ok(arms)
+    }
+
+    /// Compiles every module once, in parallel. Failures wait in the table for whoever needs the module.
+    pub(super) fn build_all(&mut self, builds: Vec<StageBuild>) -> Result<(), Stop> {
+        let mut missing = BTreeMap::new();
+        for build in builds {
+            let key = build.material(self.tools.setting.toolchain).key();
+            if !self.modules.contains_key(&key) {
+                missing.insert(key, build);
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.tell(Event::Compiling { modules: missing.len() });
+        let (builder, interrupted) = (self.tools.builder, &*self.tools.interrupted);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let observer = &mut self.tools.observer;
+        let modules = &mut self.modules;
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                missing.into_par_iter().for_each_with(sender, |sender, (key, build)| {
+                    if !interrupted.load(Ordering::Relaxed) {
+                        // The receiver lives until every sender is gone.
+                        drop(sender.send((key, builder.build(&build))));
+                    }
+                });
+            });
+            for (key, built) in receiver {
+                observer.observe(&Event::Compiled { cached: built.as_ref().is_ok_and(|built| built.cached) });
+                modules.insert(key, built.map(|built| built.module));
+            }
+        });
+        if self.tools.interrupted.load(Ordering::Relaxed) { Err(Stop::Interrupted) } else { Ok(()) }
+    }
+
+    /// The compiled module of `build`, which [`Session::build_all`] has been given.
+    pub(super) fn module(&self, build: &StageBuild) -> Result<PathBuf, Failure> {
+        let key = build.material(self.tools.setting.toolchain).key();
+        self.modules.get(&key).cloned().unwrap_or_else(|| {
+            Err(Failure {
+                kind: FailureKind::Internal,
+                stage: None,
+                message: format!("{}: was not compiled", build.source.display()),
+            })
+        })
+    }
+
+    fn launchable(&self, prepared: &Prepared) -> Result<Launchable, Stop> {
+        let modules = prepared.builds.iter().map(|build| self.module(build)).collect::<Result<_, _>>();
+        Ok(Launchable { pipeline: prepared.pipeline().clone(), modules: modules.map_err(Stop::Subject)? })
+    }
+
+    fn check(&self, max_rows: Option<u64>) -> Check {
+        Check {
+            max_rows,
+            seed: self.tools.setting.protocols.verification_seed,
+            reference_cache: self.tools.reference_cache.clone(),
+        }
+    }
+
+    /// Compares the whole output on the reduced shape and sampled rows on the run's own.
+    fn verify(&mut self, subject: &Subject, arm: &Arm, reduced: &Prepared) -> Result<(), Stop> {
+        let SubjectState::Ready(ready) = &subject.state else { return Ok(()) };
+        let Some(key) = ready.verification else {
+            return Err(Stop::Subject(Failure {
+                kind: FailureKind::CannotTell,
+                stage: None,
+                message: "the kernel declares no [reference], so that nothing says whether its output is right".to_owned(),
+            }));
+        };
+        // The modules must be there for measuring, verified or not.
+        let own = self.launchable(&arm.prepared)?;
+        if ready.is_verified || !self.verified.insert(key) {
+            return Ok(());
+        }
+        self.tell(Event::Verifying { name: arm.name.clone() });
+        let whole = self.compare(self.launchable(reduced)?, None).map_err(|stop| at_reduced(stop, reduced))?;
+        let own_shape = self.compare(own, Some(self.tools.setting.protocols.verified_rows))?;
+        self.tell(Event::Verified { name: arm.name.clone(), relative_frobenius: own_shape.relative_frobenius });
+        let record = Record {
+            kind: RecordKind::Verification,
+            key,
+            subject: arm.key,
+            material: serde_json::Value::Null,
+            labels: labels(subject, None),
+            tiling: arm.prepared.tiling.clone(),
+            position: self.position(0, 0),
+            environment: self.tools.environment.clone(),
+            body: Body::Verification { whole, own_shape },
+        };
+        self.tools.journal.append(&record)?;
+        Ok(())
+    }
+
+    fn compare(&mut self, launchable: Launchable, max_rows: Option<u64>) -> Result<Verification, Stop> {
+        let task = Task::Verify { launchable, check: self.check(max_rows) };
+        let lines = self.tools.executor.execute(&request(&self.tools.setting, task), &mut |_| {})?;
+        profiler::annotation::last_verification(&lines).map_err(Stop::Subject)
+    }
+
+    /// Measures group by group: subjects of one shape alternate, so that a drift of the host meets all of them.
+    fn measure_all(&mut self, plan: &Plan, arms: &[Arm]) -> Result<(), Stop> {
+        let mut groups: BTreeMap<usize, Vec<&Arm>> = BTreeMap::new();
+        for arm in arms {
+            groups.entry(plan.subjects[arm.subject].group).or_default().push(arm);
+        }
+        for group in groups.values() {
+            self.measure_event(plan, group)?;
+            self.measure_annotation(plan, group)?;
+        }
+        Ok(())
+    }
+
+    fn measure_event(&mut self, plan: &Plan, group: &[&Arm]) -> Result<(), Stop> {
+        let rounds = self.tools.setting.protocols.rounds(Mode::Event);
+        let mut left: BTreeMap<usize, u32> = BTreeMap::new();
+        for arm in group {
+            if let Some(count) = plan.subjects[arm.subject].sets_to_take(Mode::Event, rounds) {
+                left.insert(arm.subject, count);
+            }
+        }
+        for round in 0..rounds {
+            let mut order: Vec<&&Arm> =
+                group.iter().filter(|arm| left.get(&arm.subject).is_some_and(|&count| round < count)).collect();
+            // Alternating the order lets a slow drift cancel within every pair of rounds.
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for (position, arm) in order.into_iter().enumerate() {
+                let result = self.sample_set(plan, arm, round, position as u32);
+                if self.keep_going(&arm.name, arm.subject, Some(Mode::Event), result)?.is_none() {
+                    left.remove(&arm.subject);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sample_set(&mut self, plan: &Plan, arm: &Arm, round: u32, position: u32) -> Result<(), Stop> {
+        let rounds = self.tools.setting.protocols.rounds(Mode::Event);
+        let check = self.check(Some(self.tools.setting.protocols.verified_rows));
+        let protocol = self.tools.setting.protocols.event.clone();
+        let task = profiler::event::task(self.launchable(&arm.prepared)?, protocol, check);
+        let lines = self.measure(plan, arm, Mode::Event, (round, rounds), task)?;
+        let set = profiler::event::collect(&lines).map_err(Stop::Subject)?;
+        let primary = set.samples.iter().find(|samples| samples.timing == Timing::ColdIsolated);
+        let median_ns = primary.and_then(|samples| crate::stats::median(&samples.ns));
+        self.keep(plan, arm, Mode::Event, (round, rounds), position, Body::Event(set), median_ns)
+    }
+
+    fn measure_annotation(&mut self, plan: &Plan, group: &[&Arm]) -> Result<(), Stop> {
+        for arm in group {
+            if plan.subjects[arm.subject].sets_to_take(Mode::Annotation, 1).is_some() {
+                let result = self.annotation(plan, arm);
+                self.keep_going(&arm.name, arm.subject, Some(Mode::Annotation), result)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn annotation(&mut self, plan: &Plan, arm: &Arm) -> Result<(), Stop> {
+        let check = self.check(Some(self.tools.setting.protocols.verified_rows));
+        let protocol = self.tools.setting.protocols.annotation.clone();
+        let task = profiler::annotation::task(self.launchable(&arm.prepared)?, protocol, check);
+        let lines = self.measure(plan, arm, Mode::Annotation, (0, 1), task)?;
+        let pass = profiler::annotation::collect(&lines).map_err(Stop::Subject)?;
+        self.keep(plan, arm, Mode::Annotation, (0, 1), 0, Body::Annotation(pass), None)
+    }
+
+    /// One process; a second one where the first ended in a way that a fresh process may not repeat.
+    fn measure(
+        &mut self,
+        plan: &Plan,
+        arm: &Arm,
+        mode: Mode,
+        (round, rounds): (u32, u32),
+        task: Task,
+    ) -> Result<Vec<crate::model::protocol::Line>, Stop> {
+        let estimate_ns = plan.subjects[arm.subject].estimate_ns(mode) / f64::from(rounds);
+        self.tell(Event::Measuring { name: arm.name.clone(), mode, round, rounds, estimate_ns });
+        let request = request(&self.tools.setting, task);
+        match self.tools.executor.execute(&request, &mut |_| {}) {
+            Err(ExecuteError::Failed(failure)) if failure.kind.may_pass() => {
+                self.tell(Event::Retrying { name: arm.name.clone(), reason: failure.message });
+                Ok(self.tools.executor.execute(&request, &mut |_| {})?)
+            }
+            answer => Ok(answer?),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a record states beside its body")]
+    fn keep(
+        &mut self,
+        plan: &Plan,
+        arm: &Arm,
+        mode: Mode,
+        (round, rounds): (u32, u32),
+        position: u32,
+        body: Body,
+        median_ns: Option<f64>,
+    ) -> Result<(), Stop> {
+        let subject = &plan.subjects[arm.subject];
+        let material = arm.prepared.subject(&self.tools.setting);
+        let (key, material) = arm.prepared.measurement(&self.tools.setting, &material, mode);
+        let kind = if mode == Mode::Event { RecordKind::Event } else { RecordKind::Annotation };
+        let record = Record {
+            kind,
+            key,
+            subject: arm.key,
+            material,
+            labels: labels(subject, Some(mode)),
+            tiling: arm.prepared.tiling.clone(),
+            position: self.position(round, position),
+            environment: self.tools.environment.clone(),
+            body,
+        };
+        self.tools.journal.append(&record)?;
+        let estimate_ns = subject.estimate_ns(mode) / f64::from(rounds);
+        self.tell(Event::Measured { name: arm.name.clone(), mode, round, rounds, median_ns, estimate_ns });
+        Ok(())
+    }
+
+    fn position(&self, round: u32, position: u32) -> Position {
+        Position { taken_at: self.tools.clock.now(), session: self.tools.session.clone(), round, position }
+    }
+}
+
+fn name(subject: &Subject) -> Name {
+    Name { id: subject.id.clone(), shape: subject.shape.clone() }
+}
+
+fn labels(subject: &Subject, mode: Option<Mode>) -> Labels {
+    Labels { id: subject.id.clone(), shape: subject.shape.clone(), mode }
+}
+
+fn builds(prepared: &Prepared) -> Vec<StageBuild> {
+    prepared.builds.clone()
+}
+
+/// Says that a failure happened on the reduced shape.
+fn at_reduced(stop: Stop, reduced: &Prepared) -> Stop {
+    match stop {
+        Stop::Subject(failure) => Stop::Subject(Failure {
+            message: format!("on the reduced shape {}: {}", reduced.instance.shape, failure.message),
+            ..failure
+        }),
+        stop => stop,
+    }
+}

@@ -1,0 +1,255 @@
+//! Tuning: every point of a space is compiled, timed in a process of its own kind, and the fastest is chosen.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::session::{Session, Stop};
+use super::{Event, ExecuteError, Name, Tried, TriedOutcome, TuningResult};
+use crate::catalog::Package;
+use crate::expr::Scope;
+use crate::model::protocol::{Candidate, CandidateOutcome, Failure, FailureKind, Launchable, Line, Task};
+use crate::model::{Choices, Key, Tiling};
+use crate::plan::space::{Point, TuneTarget, search, targets};
+use crate::plan::{self, Facts, Prepared, Subject};
+
+/// A process that dies takes its candidate with it; a space in which this many die is given up.
+const MOST_DEATHS: usize = 8;
+
+impl Session<'_> {
+    /// Makes every tuning that `subject` needs.
+    pub(super) fn tune(&mut self, subject: &Subject, facts: &dyn Facts) -> Result<(), Stop> {
+        let package = self.package(&subject.id);
+        let root = Scope::new();
+        let mut tiling = Tiling::default();
+        let cores = self.tools.setting.device.cores.len();
+        for target in targets(package, &subject.shape, cores, &root).map_err(Stop::planning)? {
+            let (key, _) = plan::tuning_key(&self.tools.setting, package, &subject.shape, &tiling, &target, &root)
+                .map_err(Stop::planning)?;
+            let chosen = match facts.tuning(&key) {
+                Some(choices) => choices,
+                None => self.tune_target(subject, package, &target, key, &tiling, &root)?,
+            };
+            plan::decide(&mut tiling, &target, chosen);
+        }
+        Ok(())
+    }
+
+    fn tune_target(
+        &mut self,
+        subject: &Subject,
+        package: &Package,
+        target: &TuneTarget,
+        key: Key,
+        tiling: &Tiling,
+        root: &Scope<'_>,
+    ) -> Result<Choices, Stop> {
+        let setting = self.tools.setting;
+        let cores = setting.device.cores.len();
+        let found = search(package, target, &subject.shape, tiling, cores, setting.protocols.search, root)
+            .map_err(Stop::planning)?;
+        let name = Name { id: subject.id.clone(), shape: subject.shape.clone() };
+        let valid: Vec<usize> =
+            (0..found.points.len()).filter(|&number| found.points[number].rejected_by.is_none()).collect();
+        self.tell(Event::Tuning {
+            name: name.clone(),
+            target: target.clone(),
+            candidates: valid.len(),
+            rejected: found.points.len() - valid.len(),
+        });
+        let (candidates, mut outcomes) =
+            self.build_candidates(subject, package, target, tiling, &found.points, &valid, root)?;
+        let out_of_time = self.time_candidates(candidates, &mut outcomes)?;
+
+        let best = outcomes
+            .iter()
+            .filter_map(|(&number, outcome)| match outcome {
+                CandidateOutcome::Timed { median_ns, .. } => Some((*median_ns, number)),
+                _ => None,
+            })
+            .min_by(|a, b| a.0.total_cmp(&b.0));
+        let Some((median_ns, number)) = best else {
+            return Err(Stop::Subject(no_winner(target, &outcomes)));
+        };
+        let chosen = found.points[number].choices.clone();
+        let tried = outcomes.len();
+        let result = TuningResult {
+            id: subject.id.clone(),
+            shape: subject.shape.clone(),
+            target: target.clone(),
+            key,
+            chosen: chosen.clone(),
+            history: history(found.points, &mut outcomes),
+            exhaustive: found.exhaustive,
+            out_of_time,
+            taken_at: self.tools.clock.now(),
+        };
+        self.tools.journal.append_tuning(&result)?;
+        self.tell(Event::Tuned {
+            name,
+            target: target.clone(),
+            chosen: list(&chosen),
+            median_ns,
+            tried,
+        });
+        Ok(chosen)
+    }
+
+    /// Compiles every valid point; what does not compile is an outcome already.
+    #[expect(clippy::too_many_arguments, reason = "one call, and each is a different thing")]
+    fn build_candidates(
+        &mut self,
+        subject: &Subject,
+        package: &Package,
+        target: &TuneTarget,
+        tiling: &Tiling,
+        points: &[Point],
+        valid: &[usize],
+        root: &Scope<'_>,
+    ) -> Result<(Vec<Candidate>, BTreeMap<usize, CandidateOutcome>), Stop> {
+        let mut prepared = Vec::new();
+        for &number in valid {
+            let mut tiling = tiling.clone();
+            plan::decide(&mut tiling, target, points[number].choices.clone());
+            let point = Prepared::new(&self.tools.setting, package, &subject.shape, &tiling, root)
+                .map_err(Stop::planning)?;
+            prepared.push((number, point));
+        }
+        let needed = |point: &Prepared| match stage_index(point, target) {
+            Some(stage) => vec![point.builds[stage].clone()],
+            None => point.builds.clone(),
+        };
+        self.build_all(prepared.iter().flat_map(|(_, point)| needed(point)).collect())?;
+
+        let mut candidates = Vec::new();
+        let mut outcomes = BTreeMap::new();
+        for (number, point) in prepared {
+            match self.candidate(number, &point, target) {
+                Ok(Some(candidate)) => candidates.push(candidate),
+                Ok(None) => {}
+                Err(failure) => {
+                    outcomes.insert(number, CandidateOutcome::Failed(failure));
+                }
+            }
+        }
+        Ok((candidates, outcomes))
+    }
+
+    /// The candidate with its modules; `None` where the tuned stage is not launched at this shape.
+    fn candidate(&self, number: usize, point: &Prepared, target: &TuneTarget) -> Result<Option<Candidate>, Failure> {
+        let stage = stage_index(point, target);
+        if stage.is_none() && *target != TuneTarget::Pipeline {
+            return Ok(None);
+        }
+        let (pipeline, builds) = match stage {
+            // A stage by itself needs no other stage's module.
+            Some(stage) => {
+                let mut pipeline = point.pipeline().clone();
+                let mut only = pipeline.stages.swap_remove(stage);
+                only.after.clear();
+                pipeline.stages = vec![only];
+                (pipeline, &point.builds[stage..=stage])
+            }
+            None => (point.pipeline().clone(), &point.builds[..]),
+        };
+        let modules = builds.iter().map(|build| self.module(build)).collect::<Result<_, _>>()?;
+        Ok(Some(Candidate { number, launchable: Launchable { pipeline, modules }, stage: stage.map(|_| 0) }))
+    }
+
+    /// Times the candidates in as few processes as their deaths allow. Says whether the time budget ended it.
+    fn time_candidates(
+        &mut self,
+        mut left: Vec<Candidate>,
+        outcomes: &mut BTreeMap<usize, CandidateOutcome>,
+    ) -> Result<bool, Stop> {
+        /// Candidates a process, so that the time budget is looked at now and then.
+        const BATCH: usize = 32;
+        let started = Instant::now();
+        let mut deaths = 0;
+        while !left.is_empty() {
+            if started.elapsed() > self.tools.tuning_budget {
+                return Ok(true);
+            }
+            let batch: Vec<Candidate> = left.iter().take(BATCH).cloned().collect();
+            let expected: Vec<usize> = batch.iter().map(|candidate| candidate.number).collect();
+            let task = Task::Tune { candidates: batch, protocol: self.tools.setting.protocols.tuning.clone() };
+            let mut heard = Vec::new();
+            let observer = &mut self.tools.observer;
+            let answer = self.tools.executor.execute(&super::session::request(&self.tools.setting, task), &mut |line| {
+                if let Line::Candidate { number, outcome } = line {
+                    observer.observe(&Event::CandidateTried);
+                    heard.push((*number, outcome.clone()));
+                }
+            });
+            outcomes.extend(heard);
+            match answer {
+                Ok(_) => {}
+                Err(ExecuteError::Interrupted) => return Err(Stop::Interrupted),
+                Err(ExecuteError::Failed(failure)) => {
+                    deaths += 1;
+                    let died = expected.iter().find(|number| !outcomes.contains_key(number));
+                    let Some(&died) = died.filter(|_| deaths < MOST_DEATHS) else {
+                        return Err(Stop::Subject(failure));
+                    };
+                    outcomes.insert(died, CandidateOutcome::Failed(failure));
+                }
+            }
+            let before = left.len();
+            left.retain(|candidate| !outcomes.contains_key(&candidate.number));
+            if left.len() == before {
+                return Err(Stop::Subject(Failure {
+                    kind: FailureKind::Internal,
+                    stage: None,
+                    message: "the worker ended without having tried a candidate".to_owned(),
+                }));
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn stage_index(point: &Prepared, target: &TuneTarget) -> Option<usize> {
+    match target {
+        TuneTarget::Pipeline => None,
+        TuneTarget::Stage(name) => point.pipeline().stages.iter().position(|stage| &stage.name == name),
+    }
+}
+
+fn no_winner(target: &TuneTarget, outcomes: &BTreeMap<usize, CandidateOutcome>) -> Failure {
+    let first = outcomes.values().find_map(|outcome| match outcome {
+        CandidateOutcome::Failed(failure) => Some(failure.clone()),
+        _ => None,
+    });
+    match first {
+        Some(failure) => Failure {
+            message: format!("every candidate of tuning {target} failed; the first: {}", failure.message),
+            ..failure
+        },
+        None => Failure {
+            kind: FailureKind::Build,
+            stage: None,
+            message: format!(
+                "the tiling space of {target} has no point that satisfies its constraints at this shape; widen the \
+                 choices or relax the constraints in kernel.toml"
+            ),
+        },
+    }
+}
+
+fn history(points: Vec<Point>, outcomes: &mut BTreeMap<usize, CandidateOutcome>) -> Vec<Tried> {
+    points
+        .into_iter()
+        .enumerate()
+        .map(|(number, point)| Tried {
+            choices: point.choices,
+            outcome: match (point.rejected_by, outcomes.remove(&number)) {
+                (Some(constraint), _) => TriedOutcome::Rejected { constraint },
+                (None, Some(outcome)) => TriedOutcome::Tried(outcome),
+                (None, None) => TriedOutcome::NotReached,
+            },
+        })
+        .collect()
+}
+
+fn list(choices: &Choices) -> String {
+    choices.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,141 @@
+//! Everything about one kernel at one shape and tiling that building, running and keys need. Pure.
+
+use std::collections::BTreeMap;
+
+use super::Setting;
+use super::instantiate::{Instance, InstantiateError, instantiate, reduced_shape};
+use super::keys::{MeasurementMaterial, SubjectMaterial, VerificationMaterial};
+use crate::catalog::Package;
+use crate::expr::Scope;
+use crate::model::build::{BuildMaterial, StageBuild};
+use crate::model::calling::ArgType;
+use crate::model::pipeline::{Arg, Pipeline};
+use crate::model::{Key, Mode, Shape, Tiling};
+
+/// A kernel at one shape and one tiling, with what the compiler must make of it.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    pub instance: Instance,
+    /// One a stage of the instance's pipeline.
+    pub builds: Vec<StageBuild>,
+    pub materials: Vec<BuildMaterial>,
+    pub tiling: Tiling,
+}
+
+impl Prepared {
+    /// `package` at `shape` with the choices of `tiling`, compiled by the setting's toolchain.
+    ///
+    /// # Errors
+    /// As [`instantiate`].
+    pub fn new(
+        setting: &Setting<'_>,
+        package: &Package,
+        shape: &Shape,
+        tiling: &Tiling,
+        root: &Scope<'_>,
+    ) -> Result<Prepared, InstantiateError> {
+        let instance = instantiate(package, shape, tiling, setting.device.cores.len(), root)?;
+        let builds: Vec<StageBuild> =
+            (0..instance.stages.len()).map(|index| stage_build(package, &instance, index)).collect();
+        let materials = builds.iter().map(|build| build.material(setting.toolchain)).collect();
+        Ok(Prepared { instance, builds, materials, tiling: tiling.clone() })
+    }
+
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.instance.pipeline
+    }
+
+    /// Material of the subject's key.
+    pub fn subject<'a>(&'a self, setting: &'a Setting<'_>) -> SubjectMaterial<'a> {
+        SubjectMaterial {
+            builds: self.builds_by_stage(),
+            launches: &self.pipeline().stages,
+            buffers: &self.pipeline().buffers,
+            tiling: &self.tiling,
+            device: &setting.device.id,
+        }
+    }
+
+    pub(super) fn builds_by_stage(&self) -> BTreeMap<&str, BuildMaterial> {
+        self.pipeline().stages.iter().map(|stage| stage.name.as_str()).zip(self.materials.iter().cloned()).collect()
+    }
+
+    /// Key of the measurement of `subject` in `mode`, with its material.
+    pub fn measurement(
+        &self,
+        setting: &Setting<'_>,
+        subject: &SubjectMaterial<'_>,
+        mode: Mode,
+    ) -> (Key, serde_json::Value) {
+        let protocol = setting.protocols.material(mode);
+        let material =
+            MeasurementMaterial { subject, mode, protocol: &protocol, clock_policy: setting.clock_policy };
+        let value = serde_json::to_value(&material).expect("key material serialises to JSON");
+        (material.key(), value)
+    }
+
+    /// Time that no run can beat by the calibrated peaks, in nanoseconds: the sum of the stages' floors. `None` where
+    /// the device has no peaks for the dtype.
+    pub fn floor_ns(&self, setting: &Setting<'_>) -> Option<f64> {
+        let peaks = setting.peaks?;
+        let dtype = self.instance.shape.dtype()?;
+        let flops_per_s = *peaks.flops_per_s.get(&dtype)?;
+        let floor = |flops: f64, bytes: f64| (flops / flops_per_s).max(bytes / peaks.bytes_per_s);
+        Some(1e9 * self.instance.stages.iter().map(|stage| floor(stage.flops, stage.bytes)).sum::<f64>())
+    }
+}
+
+/// The kernel on its reduced shape, with the same tiling of its stages.
+///
+/// # Errors
+/// As [`instantiate`].
+pub fn prepare_reduced(
+    setting: &Setting<'_>,
+    package: &Package,
+    prepared: &Prepared,
+    root: &Scope<'_>,
+) -> Result<Prepared, InstantiateError> {
+    let shape = reduced_shape(package, &prepared.instance.shape, root)?;
+    Prepared::new(setting, package, &shape, &prepared.tiling, root)
+}
+
+/// Key of the verification of `subject`; `None` for a kernel without a reference.
+pub fn verification_key(
+    setting: &Setting<'_>,
+    subject: Key,
+    prepared: &Prepared,
+    reduced: &Prepared,
+) -> Option<Key> {
+    let reference = prepared.pipeline().reference.as_ref()?;
+    let material = VerificationMaterial {
+        subject,
+        reference,
+        reduced_launches: &reduced.pipeline().stages,
+        reduced_buffers: &reduced.pipeline().buffers,
+        max_rows: setting.protocols.verified_rows,
+        seed: setting.protocols.verification_seed,
+    };
+    Some(material.key())
+}
+
+fn stage_build(package: &Package, instance: &Instance, index: usize) -> StageBuild {
+    let cost = &instance.stages[index];
+    let declared = &package.stages[cost.declared];
+    let args = instance.pipeline.stages[index].args.iter().map(|arg| match arg {
+        Arg::Buffer(buffer) => ArgType::Tensor(instance.pipeline.buffers[*buffer].dtype),
+        Arg::Int(_) => ArgType::Int,
+        Arg::Float(_) => ArgType::Float,
+        Arg::Block(axis) => ArgType::Block(*axis),
+        Arg::Thread => ArgType::Thread,
+    });
+    StageBuild {
+        package: package.folder.clone(),
+        source: declared.source.clone(),
+        hashes: declared.hashes.clone(),
+        entry: declared.entry.clone(),
+        args: args.collect(),
+        defines: cost.defines.clone(),
+        flags: declared.flags.clone(),
+        dtype: instance.shape.dtype(),
+    }
+}

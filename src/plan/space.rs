@@ -1,0 +1,232 @@
+//! The points of a tiling space: all of them up to a limit, a seeded sample beyond it. Pure.
+
+use serde::{Deserialize, Serialize};
+
+use super::instantiate::{InstantiateError, bind, is_launched};
+use crate::catalog::{Package, Space};
+use crate::expr::{Expr, Scope};
+use crate::model::{Choices, Shape, Tiling, Value};
+
+/// What one tuning decides.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TuneTarget {
+    /// The tiling of one stage, timed by itself.
+    Stage(String),
+    /// Tunable parameters and shared choices, timed end to end.
+    Pipeline,
+}
+
+impl std::fmt::Display for TuneTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TuneTarget::Stage(name) => f.pad(name),
+            TuneTarget::Pipeline => f.pad("pipeline"),
+        }
+    }
+}
+
+/// How far a search goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SearchLimits {
+    /// Valid points up to this number are all tried; of a larger space, this many are sampled.
+    pub points: usize,
+    pub seed: u64,
+}
+
+/// The points that a tuning tries.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Search {
+    pub points: Vec<Point>,
+    /// Points of the whole space, rejected ones included.
+    pub total: u128,
+    pub exhaustive: bool,
+}
+
+/// One point of a space.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    pub choices: Choices,
+    /// The constraint that rules the point out, if one does.
+    pub rejected_by: Option<String>,
+}
+
+/// The axes of what `target` decides, as evaluated for one shape.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Axes {
+    pub axes: Vec<(String, Vec<Value>)>,
+    pub constraints: Vec<String>,
+}
+
+impl Axes {
+    fn total(&self) -> u128 {
+        self.axes.iter().map(|(_, values)| values.len() as u128).product()
+    }
+
+    /// The point with mixed-radix number `index`; the last axis varies fastest.
+    fn point(&self, mut index: u128) -> Choices {
+        let mut choices = Choices::new();
+        for (name, values) in self.axes.iter().rev() {
+            let len = values.len() as u128;
+            choices.insert(name.clone(), values[(index % len) as usize].clone());
+            index /= len;
+        }
+        choices
+    }
+}
+
+/// The targets of a package that have something to decide at `shape`, in the order in which they are tuned: stages
+/// first, then the pipeline. A stage that is not launched at this shape has nothing to decide.
+///
+/// # Errors
+/// A stage's condition that does not evaluate.
+pub fn targets(
+    package: &Package,
+    shape: &Shape,
+    cores: usize,
+    root: &Scope<'_>,
+) -> Result<Vec<TuneTarget>, InstantiateError> {
+    let open_parameter =
+        package.parameters.iter().any(|parameter| parameter.is_tunable() && shape.get(&parameter.name).is_none());
+    let mut targets = Vec::new();
+    if package.stages.iter().any(|stage| !stage.space.is_empty()) {
+        let (scope, _) = bind(package, shape, &Choices::new(), cores, root)?;
+        for stage in package.stages.iter().filter(|stage| !stage.space.is_empty()) {
+            if is_launched(package, stage, &scope)? {
+                targets.push(TuneTarget::Stage(stage.name.clone()));
+            }
+        }
+    }
+    if open_parameter || !package.space.is_empty() {
+        targets.push(TuneTarget::Pipeline);
+    }
+    Ok(targets)
+}
+
+/// The axes of `target` with their values at `shape`, values that coincide named once.
+///
+/// # Errors
+/// A value that does not evaluate.
+pub fn axes(
+    package: &Package,
+    target: &TuneTarget,
+    shape: &Shape,
+    cores: usize,
+    root: &Scope<'_>,
+) -> Result<Axes, InstantiateError> {
+    let (scope, _) = bind(package, shape, &Choices::new(), cores, root)?;
+    let place = format!("tiling space of {target}");
+    let values = |exprs: &[Expr]| -> Result<Vec<Value>, InstantiateError> {
+        let mut values = Vec::new();
+        for expr in exprs {
+            let value = expr.eval(&scope).map_err(|source| InstantiateError::Expression {
+                kernel: package.id.to_string(),
+                place: place.clone(),
+                source,
+            })?;
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        Ok(values)
+    };
+    let space = space(package, target);
+    let mut axes = Vec::new();
+    if *target == TuneTarget::Pipeline {
+        for parameter in &package.parameters {
+            if parameter.is_tunable() && shape.get(&parameter.name).is_none() {
+                axes.push((parameter.name.clone(), values(&parameter.candidates)?));
+            }
+        }
+    }
+    for (name, exprs) in &space.choices {
+        axes.push((name.clone(), values(exprs)?));
+    }
+    Ok(Axes { axes, constraints: space.constraints.iter().map(|expr| expr.source().to_owned()).collect() })
+}
+
+/// The points that tuning `target` tries at `shape`; `tiling` holds what has been decided before.
+///
+/// # Errors
+/// A value or a constraint that does not evaluate.
+pub fn search(
+    package: &Package,
+    target: &TuneTarget,
+    shape: &Shape,
+    tiling: &Tiling,
+    cores: usize,
+    limits: SearchLimits,
+    root: &Scope<'_>,
+) -> Result<Search, InstantiateError> {
+    let axes = axes(package, target, shape, cores, root)?;
+    let total = axes.total();
+    let constraints = &space(package, target).constraints;
+    let examine = |index: u128| -> Result<Point, InstantiateError> {
+        let choices = axes.point(index);
+        let pipeline = if *target == TuneTarget::Pipeline { &choices } else { &tiling.pipeline };
+        let (mut scope, _) = bind(package, shape, pipeline, cores, root)?;
+        scope.set_choices("tile", &choices);
+        for constraint in constraints {
+            let holds = constraint.eval_bool(&scope).map_err(|source| InstantiateError::Expression {
+                kernel: package.id.to_string(),
+                place: format!("constraint of the tiling space of {target}"),
+                source,
+            })?;
+            if !holds {
+                return Ok(Point { choices, rejected_by: Some(constraint.source().to_owned()) });
+            }
+        }
+        Ok(Point { choices, rejected_by: None })
+    };
+
+    // Small enough to look at every point, even when not all can be tried.
+    const ENUMERABLE: u128 = 100_000;
+    let mut random = fastrand::Rng::with_seed(limits.seed);
+    if total <= ENUMERABLE {
+        let points = (0..total).map(examine).collect::<Result<Vec<_>, _>>()?;
+        let valid = points.iter().filter(|point| point.rejected_by.is_none()).count();
+        if valid <= limits.points {
+            return Ok(Search { points, total, exhaustive: true });
+        }
+        return Ok(Search { points: sample(points, valid, limits.points, &mut random), total, exhaustive: false });
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    let mut points = Vec::new();
+    let mut valid = 0;
+    for _ in 0..limits.points.saturating_mul(100) {
+        let index = random.u128(0..total);
+        if valid == limits.points {
+            break;
+        }
+        if seen.insert(index) {
+            let point = examine(index)?;
+            valid += usize::from(point.rejected_by.is_none());
+            points.push(point);
+        }
+    }
+    Ok(Search { points, total, exhaustive: false })
+}
+
+/// `wanted` of the `valid` points, by selection sampling; rejected points stay, as the history shows them.
+fn sample(points: Vec<Point>, valid: usize, wanted: usize, random: &mut fastrand::Rng) -> Vec<Point> {
+    let (mut left, mut needed) = (valid, wanted);
+    let mut keep = |point: &Point| {
+        if point.rejected_by.is_some() {
+            return true;
+        }
+        let chosen = random.usize(0..left) < needed;
+        left -= 1;
+        needed -= usize::from(chosen);
+        chosen
+    };
+    points.into_iter().filter(|point| keep(point)).collect()
+}
+
+fn space<'a>(package: &'a Package, target: &TuneTarget) -> &'a Space {
+    match target {
+        TuneTarget::Pipeline => &package.space,
+        TuneTarget::Stage(name) => {
+            &package.stages.iter().find(|stage| &stage.name == name).expect("targets name stages of the package").space
+        }
+    }
+}

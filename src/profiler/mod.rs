@@ -1,0 +1,15 @@
+//! The modes: each turns a run into a worker's task and the worker's lines into what is recorded. None decides anything.
+
+pub mod annotation;
+pub mod event;
+
+use crate::model::protocol::{Failure, FailureKind};
+
+/// The worker's answer lacks `what`.
+fn missing(what: &str) -> Failure {
+    Failure {
+        kind: FailureKind::Internal,
+        stage: None,
+        message: format!("the worker ended without {what}; this is a fault of mlarun, please report it"),
+    }
+}
