@@ -17,7 +17,7 @@ use crate::model::protocol::{Check, Failure, FailureKind, Launchable, PROTOCOL, 
 use crate::model::record::{Body, Environment, Labels, Position, Record, RecordKind};
 use crate::model::{KernelId, Key, Mode, Timing};
 use crate::plan::{
-    self, Facts, InstantiateError, Plan, PlanError, Prepared, RunState, Setting, Subject, SubjectState, Wanted,
+    self, BuildKeys, Facts, InstantiateError, Plan, PlanError, Prepared, RunState, Setting, Subject, SubjectState, Wanted,
 };
 use crate::profiler;
 
@@ -51,6 +51,7 @@ pub struct Session<'a> {
     failures: Vec<RunFailure>,
     failed_subjects: BTreeSet<usize>,
     verified: BTreeSet<Key>,
+    pub(super) build_keys: BuildKeys,
 }
 
 /// What a session left behind.
@@ -135,6 +136,7 @@ impl<'a> Session<'a> {
             failures: Vec::new(),
             failed_subjects: BTreeSet::new(),
             verified: BTreeSet::new(),
+            build_keys: BuildKeys::default(),
         }
     }
 
@@ -170,10 +172,11 @@ impl<'a> Session<'a> {
         let plan = self.tune_all(experiment, plan, wanted, facts)?;
         let arms = self.arms(&plan)?;
         self.build_all(arms.iter().flat_map(|(arm, reduced)| [&arm.prepared, reduced]).flat_map(builds).collect())?;
+        let known = facts()?;
         let mut verified = Vec::new();
         for (arm, reduced) in arms {
             let subject = &plan.subjects[arm.subject];
-            let result = self.verify(subject, &arm, &reduced);
+            let result = self.verify(subject, &arm, &reduced, &known);
             if self.keep_going(&arm.name, arm.subject, None, result)?.is_some() {
                 verified.push(arm);
             }
@@ -251,10 +254,10 @@ impl<'a> Session<'a> {
             }
             let package = self.package(&subject.id);
             let setting = &self.tools.setting;
-            let prepared = Prepared::new(setting, package, &subject.shape, &ready.tiling, &root)
+            let prepared = Prepared::new(setting, package, &subject.shape, &ready.tiling, &root, &self.build_keys)
                 .map_err(Stop::planning)?;
             let reduced =
-                plan::prepare_reduced(setting, package, &prepared, &root).map_err(Stop::planning)?;
+                plan::prepare_reduced(setting, package, &prepared, &root, &self.build_keys).map_err(Stop::planning)?;
             let name = name(subject);
             arms.push((Arm { subject: index, name, key: ready.key, prepared }, reduced));
         }
@@ -321,9 +324,8 @@ impl<'a> Session<'a> {
     }
 
     /// Compares the whole output on the reduced shape and sampled rows on the run's own.
-    fn verify(&mut self, subject: &Subject, arm: &Arm, reduced: &Prepared) -> Result<(), Stop> {
-        let SubjectState::Ready(ready) = &subject.state else { return Ok(()) };
-        let Some(key) = ready.verification else {
+    fn verify(&mut self, subject: &Subject, arm: &Arm, reduced: &Prepared, known: &dyn Facts) -> Result<(), Stop> {
+        let Some(key) = plan::verification_key(&self.tools.setting, arm.key, &arm.prepared, reduced) else {
             return Err(Stop::Subject(Failure {
                 kind: FailureKind::CannotTell,
                 stage: None,
@@ -332,7 +334,7 @@ impl<'a> Session<'a> {
         };
         // The modules must be there for measuring, verified or not.
         let own = self.launchable(&arm.prepared)?;
-        if ready.is_verified || !self.verified.insert(key) {
+        if known.is_verified(&key) || self.verified.contains(&key) {
             return Ok(());
         }
         self.tell(Event::Verifying { name: arm.name.clone() });
@@ -351,6 +353,7 @@ impl<'a> Session<'a> {
             body: Body::Verification { whole, own_shape },
         };
         self.tools.journal.append(&record)?;
+        self.verified.insert(key);
         Ok(())
     }
 
@@ -462,14 +465,13 @@ impl<'a> Session<'a> {
         median_ns: Option<f64>,
     ) -> Result<(), Stop> {
         let subject = &plan.subjects[arm.subject];
-        let material = arm.prepared.subject(&self.tools.setting);
-        let (key, material) = arm.prepared.measurement(&self.tools.setting, &material, mode);
+        let key = subject.run(mode).and_then(|run| run.key).expect("a ready subject's runs have keys");
         let kind = if mode == Mode::Event { RecordKind::Event } else { RecordKind::Annotation };
         let record = Record {
             kind,
             key,
             subject: arm.key,
-            material,
+            material: arm.prepared.explanation(&self.tools.setting, mode),
             labels: labels(subject, Some(mode)),
             tiling: arm.prepared.tiling.clone(),
             position: self.position(round, position),

@@ -23,7 +23,7 @@ impl Session<'_> {
         let mut tiling = Tiling::default();
         let cores = self.tools.setting.device.cores.len();
         for target in targets(package, &subject.shape, cores, &root).map_err(Stop::planning)? {
-            let (key, _) = plan::tuning_key(&self.tools.setting, package, &subject.shape, &tiling, &target, &root)
+            let (key, _) = plan::tuning_key(&self.tools.setting, package, &subject.shape, &tiling, &target, &root, &self.build_keys)
                 .map_err(Stop::planning)?;
             let chosen = match facts.tuning(&key) {
                 Some(choices) => choices,
@@ -110,7 +110,7 @@ impl Session<'_> {
         for &number in valid {
             let mut tiling = tiling.clone();
             plan::decide(&mut tiling, target, points[number].choices.clone());
-            let point = Prepared::new(&self.tools.setting, package, &subject.shape, &tiling, root)
+            let point = Prepared::new(&self.tools.setting, package, &subject.shape, &tiling, root, &self.build_keys)
                 .map_err(Stop::planning)?;
             prepared.push((number, point));
         }

@@ -35,7 +35,7 @@ pub struct Toolchain {
 }
 
 /// Everything that compiling one stage needs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StageBuild {
     /// Folder of the package, relative to the project's root.
     pub package: PathBuf,

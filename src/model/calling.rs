@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::DType;
 
 /// Type of one declared argument of a stage's function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArgType {
     /// Pointer to the elements of a tensor.

@@ -61,7 +61,7 @@ pub struct Record {
     pub key: Key,
     /// Key of the subject: joins the modes.
     pub subject: Key,
-    /// The struct that `key` is the hash of, for explaining why another key differs.
+    /// Everything that `key` depends on, nested keys expanded, for explaining why another key differs.
     pub material: serde_json::Value,
     pub labels: Labels,
     pub tiling: Tiling,

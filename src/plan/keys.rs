@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::space::{Axes, SearchLimits};
-use crate::model::build::BuildMaterial;
 use crate::model::pipeline::{Buffer, Reference, Stage};
 use crate::model::protocol::TuneProtocol;
 use crate::model::{Choices, DeviceId, Key, Mode, Tiling};
@@ -21,8 +20,8 @@ use crate::model::{Choices, DeviceId, Key, Mode, Tiling};
 /// What is measured. The four modes join on its key.
 #[derive(Debug, Clone, Serialize)]
 pub struct SubjectMaterial<'a> {
-    /// By stage.
-    pub builds: BTreeMap<&'a str, BuildMaterial>,
+    /// Keys of the stages' builds, by stage.
+    pub builds: BTreeMap<&'a str, Key>,
     pub launches: &'a [Stage],
     pub buffers: &'a [Buffer],
     pub tiling: &'a Tiling,
@@ -56,7 +55,7 @@ impl VerificationMaterial<'_> {
 /// How a subject is measured.
 #[derive(Debug, Clone, Serialize)]
 pub struct MeasurementMaterial<'a> {
-    pub subject: &'a SubjectMaterial<'a>,
+    pub subject: Key,
     pub mode: Mode,
     /// The mode's sampling protocol.
     pub protocol: &'a serde_json::Value,
@@ -75,8 +74,8 @@ pub const MEASUREMENT_TAG: &str = "measurement/1";
 /// What one tuning decides, and how it looks.
 #[derive(Debug, Clone, Serialize)]
 pub struct TuningMaterial<'a> {
-    /// By stage: the build with the defaults of every space.
-    pub builds: BTreeMap<&'a str, BuildMaterial>,
+    /// By stage: key of the build with the defaults of every space.
+    pub builds: BTreeMap<&'a str, Key>,
     /// By stage: macros as expressions, as they change from point to point.
     pub defines: BTreeMap<&'a str, BTreeMap<&'a str, &'a str>>,
     pub target: String,

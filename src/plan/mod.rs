@@ -8,8 +8,9 @@ mod prepare;
 mod reasons;
 pub mod space;
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
+use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::catalog::{Catalog, Package};
@@ -20,7 +21,7 @@ use crate::model::protocol::{AnnotationProtocol, EventProtocol, TuneProtocol};
 use crate::model::{Choices, Device, DeviceKind, KernelId, Key, Mode, Peaks, Shape, Tiling, Value};
 
 pub use instantiate::{Instance, InstantiateError};
-pub use prepare::{Prepared, prepare_reduced, verification_key};
+pub use prepare::{BuildKeys, Prepared, prepare_reduced, verification_key};
 pub use reasons::{Change, changes};
 use space::{SearchLimits, TuneTarget};
 
@@ -67,7 +68,7 @@ impl Protocols {
 }
 
 /// What is known from earlier runs.
-pub trait Facts {
+pub trait Facts: Sync {
     /// Sample sets recorded for a measurement.
     fn sample_sets(&self, measurement: &Key) -> u32;
     /// The verification succeeded before.
@@ -163,9 +164,6 @@ pub struct Tuning {
 pub struct Ready {
     pub key: Key,
     pub tiling: Tiling,
-    /// `None`: the kernel declares no reference.
-    pub verification: Option<Key>,
-    pub is_verified: bool,
     /// Time that no run can beat, by the calibrated peaks.
     pub floor_ns: Option<f64>,
 }
@@ -248,76 +246,97 @@ pub fn plan(
     facts: &dyn Facts,
     wanted: Wanted<'_>,
 ) -> Result<Plan, PlanError> {
-    let root = Scope::new();
-    let mut planner = Planner {
-        catalog,
-        setting,
-        facts,
-        wanted,
-        root: &root,
-        modes: &experiment.modes,
-        plan: Plan { subjects: Vec::new(), comparisons: Vec::new() },
-        known: BTreeMap::new(),
-        group: 0,
-    };
+    let mut planner = Planner::new(experiment, catalog, setting, facts, wanted);
     for (group, given) in experiment.shapes.iter().enumerate() {
-        planner.group = group;
-        let mut listed = Vec::new();
-        for selection in &experiment.kernels {
-            for &version in &selection.versions {
-                let id =
-                    KernelId { kernel: selection.kernel.clone(), version, language: experiment.language };
-                if let Some(index) = planner.listed(&id, given)? {
-                    listed.push(index);
-                }
-            }
-        }
-        for candidate in listed {
-            for baseline in &experiment.baselines {
-                planner.compare(candidate, baseline, given)?;
-            }
-        }
+        planner.add_shape(group, given)?;
     }
-    Ok(planner.plan)
+    planner.finish()
 }
 
+/// Collects the subjects first, each once, then decides them side by side.
 struct Planner<'a> {
+    experiment: &'a Experiment,
     catalog: &'a Catalog,
     setting: &'a Setting<'a>,
     facts: &'a dyn Facts,
     wanted: Wanted<'a>,
-    root: &'a Scope<'a>,
-    modes: &'a [Mode],
-    plan: Plan,
-    known: BTreeMap<(KernelId, Shape), usize>,
-    /// Number of the shape at hand.
+    root: Scope<'static>,
+    wants: Vec<Want<'a>>,
+    known: HashMap<(KernelId, Shape), usize>,
+    comparisons: Vec<Comparison>,
+}
+
+/// A subject before anything about it is decided.
+struct Want<'a> {
+    package: &'a Package,
+    shape: Shape,
+    modes: Vec<Mode>,
+    listed: bool,
     group: usize,
 }
 
-impl Planner<'_> {
-    fn package(&self, id: &KernelId) -> Result<&Package, PlanError> {
+impl<'a> Planner<'a> {
+    fn new(
+        experiment: &'a Experiment,
+        catalog: &'a Catalog,
+        setting: &'a Setting<'a>,
+        facts: &'a dyn Facts,
+        wanted: Wanted<'a>,
+    ) -> Self {
+        let (wants, comparisons) = (Vec::new(), Vec::new());
+        Planner {
+            experiment,
+            catalog,
+            setting,
+            facts,
+            wanted,
+            root: Scope::new(),
+            wants,
+            known: HashMap::new(),
+            comparisons,
+        }
+    }
+
+    fn package(&self, id: &KernelId) -> Result<&'a Package, PlanError> {
         self.catalog.package(id).ok_or_else(|| PlanError::NoPackage(id.clone()))
     }
 
+    fn add_shape(&mut self, group: usize, given: &Shape) -> Result<(), PlanError> {
+        let experiment = self.experiment;
+        let mut listed = Vec::new();
+        for selection in &experiment.kernels {
+            for &version in &selection.versions {
+                let id = KernelId { kernel: selection.kernel.clone(), version, language: experiment.language };
+                listed.extend(self.add_listed(&id, given, group)?);
+            }
+        }
+        for candidate in listed {
+            for baseline in &experiment.baselines {
+                self.compare(candidate, baseline, given, group)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The subject of a kernel that the experiment names, unless the filter leaves none of its runs.
-    fn listed(&mut self, id: &KernelId, given: &Shape) -> Result<Option<usize>, PlanError> {
+    fn add_listed(&mut self, id: &KernelId, given: &Shape, group: usize) -> Result<Option<usize>, PlanError> {
         let package = self.package(id)?;
-        let shape = instantiate::complete_shape(package, given, self.root)?;
+        let shape = instantiate::complete_shape(package, given, &self.root)?;
         let mut modes = Vec::new();
-        for &mode in self.modes {
-            if self.is_wanted(package, id, &shape, mode)? {
+        for &mode in &self.experiment.modes {
+            if self.is_wanted(package, &shape, mode)? {
                 modes.push(mode);
             }
         }
         if modes.is_empty() {
             return Ok(None);
         }
-        let index = self.subject(id, shape, &modes)?;
-        self.plan.subjects[index].listed = true;
+        let index = self.add(package, shape, &modes, group);
+        self.wants[index].listed = true;
         Ok(Some(index))
     }
 
-    fn is_wanted(&self, package: &Package, id: &KernelId, shape: &Shape, mode: Mode) -> Result<bool, PlanError> {
+    fn is_wanted(&self, package: &Package, shape: &Shape, mode: Mode) -> Result<bool, PlanError> {
         let Some(only) = self.wanted.only else { return Ok(true) };
         let mut scope = self.root.inner();
         for (name, value) in &shape.0 {
@@ -330,87 +349,132 @@ impl Planner<'_> {
                 scope.set(&parameter.name, &value);
             }
         }
-        scope.set("kernel", &Value::Text(id.kernel.clone()));
-        scope.set("version", &Value::Text(id.version.to_string()));
-        scope.set("language", &Value::Text(id.language.to_string()));
+        scope.set("kernel", &Value::Text(package.id.kernel.clone()));
+        scope.set("version", &Value::Text(package.id.version.to_string()));
+        scope.set("language", &Value::Text(package.id.language.to_string()));
         scope.set("mode", &Value::Text(mode.to_string()));
         only.eval_bool(&scope).map_err(PlanError::Only)
     }
 
-    /// The subject of `id` at `shape`, planned once however often it is asked for.
-    fn subject(&mut self, id: &KernelId, shape: Shape, modes: &[Mode]) -> Result<usize, PlanError> {
-        let name = (id.clone(), shape);
-        if let Some(&index) = self.known.get(&name) {
-            let missing: Vec<Mode> = {
-                let runs = &self.plan.subjects[index].runs;
-                modes.iter().copied().filter(|mode| runs.iter().all(|run| run.mode != *mode)).collect()
-            };
-            if !missing.is_empty() {
-                let (_, mut runs) = self.state(id, &name.1, &missing)?;
-                self.plan.subjects[index].runs.append(&mut runs);
-            }
-            return Ok(index);
-        }
-        let (state, runs) = self.state(id, &name.1, modes)?;
-        let index = self.plan.subjects.len();
-        let subject =
-            Subject { id: id.clone(), shape: name.1.clone(), listed: false, group: self.group, state, runs };
-        self.plan.subjects.push(subject);
-        self.known.insert(name, index);
-        Ok(index)
+    /// The subject of `package` at `shape`, one however often it is asked for.
+    fn add(&mut self, package: &'a Package, shape: Shape, modes: &[Mode], group: usize) -> usize {
+        let (wants, known) = (&mut self.wants, &mut self.known);
+        let index = *known.entry((package.id.clone(), shape)).or_insert_with_key(|(_, shape)| {
+            wants.push(Want { package, shape: shape.clone(), modes: Vec::new(), listed: false, group });
+            wants.len() - 1
+        });
+        let want = &mut self.wants[index];
+        want.modes.extend(modes.iter().filter(|mode| !want.modes.contains(mode)).collect::<Vec<_>>());
+        index
     }
 
-    fn state(&self, id: &KernelId, shape: &Shape, modes: &[Mode]) -> Result<(SubjectState, Vec<Run>), PlanError> {
-        let package = self.package(id)?;
-        let mut tiling = Tiling::default();
-        let tunings = self.decide(package, shape, &mut tiling)?;
-        let prepared = Prepared::new(self.setting, package, shape, &tiling, self.root)?;
-        let all = |state: RunState| {
-            modes.iter().map(|&mode| Run { mode, key: None, state: state.clone(), estimate_ns: 0.0 }).collect()
+    fn compare(
+        &mut self,
+        candidate: usize,
+        baseline: &Baseline,
+        given: &Shape,
+        group: usize,
+    ) -> Result<(), PlanError> {
+        let id = &self.wants[candidate].package.id;
+        let other = match baseline {
+            Baseline::Recorded(path) => Err(BaselineSubject::Recorded(path.clone())),
+            Baseline::Previous => self.catalog.previous(id).ok_or_else(|| BaselineSubject::None {
+                reason: format!("{} {} is the first version", id.kernel, id.version),
+            }),
+            Baseline::Kernel { kernel, version } => {
+                let other = KernelId { kernel: kernel.clone(), version: *version, language: id.language };
+                if other == *id {
+                    Err(BaselineSubject::None { reason: "it is its own baseline".to_owned() })
+                } else {
+                    Ok(self.package(&other)?)
+                }
+            }
         };
+        let baseline_subject = match other {
+            Ok(package) => {
+                let shape = instantiate::complete_shape(package, given, &self.root)?;
+                let modes = self.wants[candidate].modes.clone();
+                BaselineSubject::Subject(self.add(package, shape, &modes, group))
+            }
+            Err(found) => found,
+        };
+        self.comparisons.push(Comparison { candidate, name: baseline.to_string(), baseline: baseline_subject });
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Plan, PlanError> {
+        let (setting, facts, wanted) = (self.setting, self.facts, self.wanted);
+        let subjects = self
+            .wants
+            .into_par_iter()
+            .map_init(
+                || Decider { setting, facts, wanted, root: Scope::new(), builds: BuildKeys::default() },
+                |decider, want| decider.subject(want),
+            )
+            .collect::<Result<_, _>>()?;
+        Ok(Plan { subjects, comparisons: self.comparisons })
+    }
+}
+
+/// Decides what is known of subjects, one after another.
+struct Decider<'a> {
+    setting: &'a Setting<'a>,
+    facts: &'a dyn Facts,
+    wanted: Wanted<'a>,
+    root: Scope<'static>,
+    builds: BuildKeys,
+}
+
+impl Decider<'_> {
+    fn subject(&self, want: Want<'_>) -> Result<Subject, PlanError> {
+        let (state, runs) = self.state(&want)?;
+        let Want { package, shape, listed, group, .. } = want;
+        Ok(Subject { id: package.id.clone(), shape, listed, group, state, runs })
+    }
+
+    fn state(&self, want: &Want<'_>) -> Result<(SubjectState, Vec<Run>), PlanError> {
+        let Want { package, shape, .. } = want;
+        let (tiling, tunings) = self.decide(package, shape)?;
+        let prepared = Prepared::new(self.setting, package, shape, &tiling, &self.root, &self.builds)?;
         if let Some(reason) = too_large(&prepared, self.setting.device) {
-            return Ok((SubjectState::Refused { reason: reason.clone() }, all(RunState::Refused { reason })));
+            let runs = want.modes.iter().map(|&mode| Run::without_key(mode, RunState::Refused { reason: reason.clone() }));
+            return Ok((SubjectState::Refused { reason: reason.clone() }, runs.collect()));
         }
         let floor_ns = prepared.floor_ns(self.setting);
         if !tunings.is_empty() {
-            let mut runs: Vec<Run> = all(RunState::AfterTune);
-            for run in &mut runs {
-                self.skip_or_estimate(run, floor_ns);
-            }
-            return Ok((SubjectState::AfterTune { tunings, floor_ns }, runs));
+            let runs = want.modes.iter().map(|&mode| {
+                self.skipped_or_estimated(Run::without_key(mode, RunState::AfterTune), floor_ns)
+            });
+            return Ok((SubjectState::AfterTune { tunings, floor_ns }, runs.collect()));
         }
-
-        let subject = prepared.subject(self.setting);
-        let key = subject.key();
-        let reduced = prepare_reduced(self.setting, package, &prepared, self.root)?;
-        let verification = verification_key(self.setting, key, &prepared, &reduced);
-        let runs = modes
-            .iter()
-            .map(|&mode| {
-                let (measurement, _) = prepared.measurement(self.setting, &subject, mode);
-                let slot = Slot { id, shape, mode, device: &self.setting.device.id.name };
-                let state = self.run_state(measurement, &slot);
-                let mut run = Run { mode, key: Some(measurement), state, estimate_ns: 0.0 };
-                self.skip_or_estimate(&mut run, floor_ns);
-                run
-            })
-            .collect();
-        let is_verified = verification.is_some_and(|key| self.facts.is_verified(&key));
-        Ok((SubjectState::Ready(Ready { key, tiling, verification, is_verified, floor_ns }), runs))
+        let key = prepared.subject(self.setting).key();
+        let runs = want.modes.iter().map(|&mode| self.run(want, key, mode, floor_ns)).collect();
+        Ok((SubjectState::Ready(Ready { key, tiling, floor_ns }), runs))
     }
 
-    /// Fills in what tunings have decided; gives those that are still needed.
-    fn decide(&self, package: &Package, shape: &Shape, tiling: &mut Tiling) -> Result<Vec<Tuning>, PlanError> {
+    /// What tunings have decided, and those that are still needed.
+    fn decide(&self, package: &Package, shape: &Shape) -> Result<(Tiling, Vec<Tuning>), PlanError> {
+        let mut tiling = Tiling::default();
         let mut pending = Vec::new();
-        for target in space::targets(package, shape, self.setting.device.cores.len(), self.root)? {
-            let (key, points) = tuning_key(self.setting, package, shape, tiling, &target, self.root)?;
-            let known_key = pending.is_empty() || target != TuneTarget::Pipeline;
-            match known_key.then(|| self.facts.tuning(&key)).flatten() {
-                Some(choices) => decide(tiling, &target, choices),
-                None => pending.push(Tuning { target, key: known_key.then_some(key), points }),
+        for target in space::targets(package, shape, self.setting.device.cores.len(), &self.root)? {
+            let (key, points) =
+                tuning_key(self.setting, package, shape, &tiling, &target, &self.root, &self.builds)?;
+            let is_known = pending.is_empty() || target != TuneTarget::Pipeline;
+            match is_known.then(|| self.facts.tuning(&key)).flatten() {
+                Some(choices) => decide(&mut tiling, &target, choices),
+                None => pending.push(Tuning { target, key: is_known.then_some(key), points }),
             }
         }
-        Ok(pending)
+        Ok((tiling, pending))
+    }
+
+    fn run(&self, want: &Want<'_>, subject: Key, mode: Mode, floor_ns: Option<f64>) -> Run {
+        let protocol = self.setting.protocols.material(mode);
+        let key = prepare::measurement(self.setting, subject, mode, &protocol).key();
+        let slot =
+            Slot { id: &want.package.id, shape: &want.shape, mode, device: &self.setting.device.id.name };
+        let run = Run { mode, key: Some(key), state: self.run_state(key, &slot), estimate_ns: 0.0 };
+        self.skipped_or_estimated(run, floor_ns)
     }
 
     fn run_state(&self, measurement: Key, slot: &Slot<'_>) -> RunState {
@@ -430,43 +494,20 @@ impl Planner<'_> {
         })
     }
 
-    fn skip_or_estimate(&self, run: &mut Run, floor_ns: Option<f64>) {
+    fn skipped_or_estimated(&self, mut run: Run, floor_ns: Option<f64>) -> Run {
         if let Some(reason) = skipped(run.mode, self.setting.device.id.kind) {
             run.state = RunState::Skipped { reason };
         }
         if matches!(run.state, RunState::Stale(_) | RunState::AfterTune) {
             run.estimate_ns = estimate_ns(self.setting.protocols, run.mode, floor_ns);
         }
+        run
     }
+}
 
-    fn compare(&mut self, candidate: usize, baseline: &Baseline, given: &Shape) -> Result<(), PlanError> {
-        let id = self.plan.subjects[candidate].id.clone();
-        let modes: Vec<Mode> = self.plan.subjects[candidate].runs.iter().map(|run| run.mode).collect();
-        let found = match baseline {
-            Baseline::Recorded(path) => BaselineSubject::Recorded(path.clone()),
-            Baseline::Previous => match self.catalog.previous(&id) {
-                Some(package) => {
-                    let previous = package.id.clone();
-                    self.baseline_subject(&previous, given, &modes)?
-                }
-                None => BaselineSubject::None { reason: format!("no version stands before {}", id.version) },
-            },
-            Baseline::Kernel { kernel, version } => {
-                let other = KernelId { kernel: kernel.clone(), version: *version, language: id.language };
-                if other == id {
-                    BaselineSubject::None { reason: "it is its own baseline".to_owned() }
-                } else {
-                    self.baseline_subject(&other, given, &modes)?
-                }
-            }
-        };
-        self.plan.comparisons.push(Comparison { candidate, name: baseline.to_string(), baseline: found });
-        Ok(())
-    }
-
-    fn baseline_subject(&mut self, id: &KernelId, given: &Shape, modes: &[Mode]) -> Result<BaselineSubject, PlanError> {
-        let shape = instantiate::complete_shape(self.package(id)?, given, self.root)?;
-        self.subject(id, shape, modes).map(BaselineSubject::Subject)
+impl Run {
+    fn without_key(mode: Mode, state: RunState) -> Run {
+        Run { mode, key: None, state, estimate_ns: 0.0 }
     }
 }
 
@@ -491,11 +532,12 @@ pub fn tuning_key(
     tiling: &Tiling,
     target: &TuneTarget,
     root: &Scope<'_>,
+    builds: &BuildKeys,
 ) -> Result<(Key, u128), InstantiateError> {
     let axes = space::axes(package, target, shape, setting.device.cores.len(), root)?;
     // Stages are tuned one by one, independent of one another; the pipeline with the stages' tilings.
     let decided = if *target == TuneTarget::Pipeline { tiling.clone() } else { Tiling::default() };
-    let prepared = Prepared::new(setting, package, shape, &decided, root)?;
+    let prepared = Prepared::new(setting, package, shape, &decided, root, builds)?;
     let defines = package.stages.iter().map(|stage| {
         let macros = stage.defines.iter().map(|(name, expr)| (name.as_str(), expr.source())).collect();
         (stage.name.as_str(), macros)

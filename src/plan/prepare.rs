@@ -1,16 +1,17 @@
 //! Everything about one kernel at one shape and tiling that building, running and keys need. Pure.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 
 use super::Setting;
 use super::instantiate::{Instance, InstantiateError, instantiate, reduced_shape};
 use super::keys::{MeasurementMaterial, SubjectMaterial, VerificationMaterial};
 use crate::catalog::Package;
 use crate::expr::Scope;
-use crate::model::build::{BuildMaterial, StageBuild};
+use crate::model::build::{StageBuild, Toolchain};
 use crate::model::calling::ArgType;
 use crate::model::pipeline::{Arg, Pipeline};
-use crate::model::{Key, Mode, Shape, Tiling};
+use crate::model::{Choices, Key, Mode, Shape, Tiling};
 
 /// A kernel at one shape and one tiling, with what the compiler must make of it.
 #[derive(Debug, Clone)]
@@ -18,8 +19,24 @@ pub struct Prepared {
     pub instance: Instance,
     /// One a stage of the instance's pipeline.
     pub builds: Vec<StageBuild>,
-    pub materials: Vec<BuildMaterial>,
+    /// Their keys.
+    pub build_keys: Vec<Key>,
     pub tiling: Tiling,
+}
+
+/// Keys of builds that were met before: hundreds of shapes share a handful of modules.
+#[derive(Debug, Default)]
+pub struct BuildKeys(RefCell<HashMap<StageBuild, Key>>);
+
+impl BuildKeys {
+    fn key(&self, build: &StageBuild, toolchain: &Toolchain) -> Key {
+        if let Some(key) = self.0.borrow().get(build) {
+            return *key;
+        }
+        let key = build.material(toolchain).key();
+        self.0.borrow_mut().insert(build.clone(), key);
+        key
+    }
 }
 
 impl Prepared {
@@ -33,12 +50,13 @@ impl Prepared {
         shape: &Shape,
         tiling: &Tiling,
         root: &Scope<'_>,
+        known: &BuildKeys,
     ) -> Result<Prepared, InstantiateError> {
         let instance = instantiate(package, shape, tiling, setting.device.cores.len(), root)?;
         let builds: Vec<StageBuild> =
             (0..instance.stages.len()).map(|index| stage_build(package, &instance, index)).collect();
-        let materials = builds.iter().map(|build| build.material(setting.toolchain)).collect();
-        Ok(Prepared { instance, builds, materials, tiling: tiling.clone() })
+        let build_keys = builds.iter().map(|build| known.key(build, setting.toolchain)).collect();
+        Ok(Prepared { instance, builds, build_keys, tiling: tiling.clone() })
     }
 
     pub fn pipeline(&self) -> &Pipeline {
@@ -56,22 +74,21 @@ impl Prepared {
         }
     }
 
-    pub(super) fn builds_by_stage(&self) -> BTreeMap<&str, BuildMaterial> {
-        self.pipeline().stages.iter().map(|stage| stage.name.as_str()).zip(self.materials.iter().cloned()).collect()
+    pub(super) fn builds_by_stage(&self) -> BTreeMap<&str, Key> {
+        self.pipeline().stages.iter().map(|stage| stage.name.as_str()).zip(self.build_keys.iter().copied()).collect()
     }
 
-    /// Key of the measurement of `subject` in `mode`, with its material.
-    pub fn measurement(
-        &self,
-        setting: &Setting<'_>,
-        subject: &SubjectMaterial<'_>,
-        mode: Mode,
-    ) -> (Key, serde_json::Value) {
+    /// Everything that the key of the measurement in `mode` depends on, nested keys expanded.
+    pub fn explanation(&self, setting: &Setting<'_>, mode: Mode) -> serde_json::Value {
+        let json = |value: Result<serde_json::Value, serde_json::Error>| value.expect("key material serialises to JSON");
+        let subject = self.subject(setting);
         let protocol = setting.protocols.material(mode);
-        let material =
-            MeasurementMaterial { subject, mode, protocol: &protocol, clock_policy: setting.clock_policy };
-        let value = serde_json::to_value(&material).expect("key material serialises to JSON");
-        (material.key(), value)
+        let mut explained = json(serde_json::to_value(measurement(setting, subject.key(), mode, &protocol)));
+        explained["subject"] = json(serde_json::to_value(&subject));
+        for (stage, build) in self.pipeline().stages.iter().zip(&self.builds) {
+            explained["subject"]["builds"][&stage.name] = json(serde_json::to_value(build.material(setting.toolchain)));
+        }
+        explained
     }
 
     /// Time that no run can beat by the calibrated peaks, in nanoseconds: the sum of the stages' floors. `None` where
@@ -94,9 +111,27 @@ pub fn prepare_reduced(
     package: &Package,
     prepared: &Prepared,
     root: &Scope<'_>,
+    known: &BuildKeys,
 ) -> Result<Prepared, InstantiateError> {
     let shape = reduced_shape(package, &prepared.instance.shape, root)?;
-    Prepared::new(setting, package, &shape, &prepared.tiling, root)
+    let tiling = Tiling { pipeline: without_parameters(package, &prepared.tiling), ..prepared.tiling.clone() };
+    Prepared::new(setting, package, &shape, &tiling, root, known)
+}
+
+/// The pipeline's choices without tuned parameters, which were chosen for another shape.
+fn without_parameters(package: &Package, tiling: &Tiling) -> Choices {
+    let is_choice = |name: &String| package.parameter(name).is_none();
+    tiling.pipeline.iter().filter(|(name, _)| is_choice(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Material of the measurement of a subject in `mode`; `protocol` is [`Protocols::material`](super::Protocols::material).
+pub fn measurement<'a>(
+    setting: &'a Setting<'_>,
+    subject: Key,
+    mode: Mode,
+    protocol: &'a serde_json::Value,
+) -> MeasurementMaterial<'a> {
+    MeasurementMaterial { subject, mode, protocol, clock_policy: setting.clock_policy }
 }
 
 /// Key of the verification of `subject`; `None` for a kernel without a reference.
