@@ -5,8 +5,8 @@
 
 use std::fmt::Write as _;
 
-use super::pipeline::{Arg, Buffer, Stage};
 use super::DType;
+use super::pipeline::{Arg, Buffer, Stage};
 
 /// Name of the generated caller of the function `entry`, of C type
 /// `void (void *const *args, int64_t block_x, int64_t block_y, int64_t block_z, int64_t thread)`.
@@ -29,7 +29,8 @@ pub fn translation_unit(source: &str, stage: &Stage, buffers: &[Buffer]) -> Stri
 /// # Panics
 /// When an argument names a buffer that `buffers` does not hold.
 pub fn caller_source(stage: &Stage, buffers: &[Buffer]) -> String {
-    const CHECKS: [&str; 4] = ["incompatible-pointer-types", "int-conversion", "conversion", "implicit-function-declaration"];
+    const CHECKS: [&str; 4] =
+        ["incompatible-pointer-types", "int-conversion", "conversion", "implicit-function-declaration"];
     let mut text = String::from("#include <stdint.h>\n#pragma GCC diagnostic push\n");
     for check in CHECKS {
         let _ = writeln!(text, "#pragma GCC diagnostic error \"-W{check}\"");
@@ -79,8 +80,15 @@ mod tests {
     fn stage() -> (Stage, Vec<Buffer>) {
         let buffer = |dtype| Buffer { name: "x".into(), dtype, dims: vec![4], role: Role::Output };
         let args = vec![Arg::Buffer(1), Arg::Buffer(0), Arg::Int(3), Arg::Float(0.5), Arg::Block(0), Arg::Thread];
-        let stage =
-            Stage { name: "s".into(), entry: "scale".into(), args, grid: [1, 1, 1], threads: 1, stream: 0, after: vec![] };
+        let stage = Stage {
+            name: "s".into(),
+            entry: "scale".into(),
+            args,
+            grid: [1, 1, 1],
+            threads: 1,
+            stream: 0,
+            after: vec![],
+        };
         (stage, vec![buffer(DType::Float32), buffer(DType::Bfloat16)])
     }
 

@@ -139,7 +139,8 @@ impl<'a> Einsum<'a> {
     /// several threads of the current rayon pool.
     pub fn evaluate(&self, sink: &(dyn Fn(&[usize], &[usize], &[f64]) + Sync)) {
         let offsets = Offsets::new(self);
-        let blocks = |count: usize, size: usize| (0..count).step_by(size).map(move |start| (start, count.min(start + size)));
+        let blocks =
+            |count: usize, size: usize| (0..count).step_by(size).map(move |start| (start, count.min(start + size)));
         let mut pieces = Vec::new();
         for batch in 0..self.batch.len() {
             for columns in blocks(self.columns.len(), BLOCK_COLUMNS) {
@@ -169,7 +170,13 @@ impl<'a> Einsum<'a> {
             let (left_depth, right_depth) = (&offsets.summed[0][depth..end], &offsets.summed[1][depth..end]);
             let left = (self.left_start + left_base, &offsets.rows[0][rows.clone()], left_depth);
             pack(self.left, left.0, left.1, left.2, &mut scratch.left);
-            pack(self.right, self.right_start + right_base, right_depth, &offsets.columns[1][columns.clone()], &mut scratch.right);
+            pack(
+                self.right,
+                self.right_start + right_base,
+                right_depth,
+                &offsets.columns[1][columns.clone()],
+                &mut scratch.right,
+            );
             multiply_add(m, end - depth, n, &scratch.left, &scratch.right, &mut scratch.block);
         }
         scratch.rows.clear();
@@ -410,9 +417,11 @@ mod tests {
                 })
                 .collect();
             let at = |letters: &[char], dims: &[u64], start: &BTreeMap<char, u64>| {
-                letters.iter().zip(dims).fold(0, |flat, (letter, dim)| {
-                    flat * dim + index[letter] + start.get(letter).unwrap_or(&0)
-                }) as usize
+                letters
+                    .iter()
+                    .zip(dims)
+                    .fold(0, |flat, (letter, dim)| flat * dim + index[letter] + start.get(letter).unwrap_or(&0))
+                    as usize
             };
             let term: f64 = inputs
                 .iter()
@@ -466,8 +475,10 @@ mod tests {
         let refused = |spec: &str, shapes: &[&[u64]], start: &[(char, u64)], dims: &[u64]| {
             let values = numbers(1000);
             let start: BTreeMap<char, u64> = start.iter().copied().collect();
-            let sources: Vec<Source<'_>> =
-                shapes.iter().map(|dims| Source { elements: Elements::Float32(&values), dims, start: &start }).collect();
+            let sources: Vec<Source<'_>> = shapes
+                .iter()
+                .map(|dims| Source { elements: Elements::Float32(&values), dims, start: &start })
+                .collect();
             Einsum::new(spec, &sources, dims).err().expect(spec).to_string()
         };
         assert!(refused("ij", &[&[2, 3]], &[], &[]).contains("`->`"));

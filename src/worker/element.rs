@@ -2,8 +2,6 @@
 
 use half::{bf16, f16};
 
-use crate::model::DType;
-
 /// A type that a tensor holds in memory.
 pub trait Element: Copy + Send + Sync + 'static {
     /// Nearest element, ties to even.
@@ -77,15 +75,6 @@ pub enum ElementsMut<'a> {
 }
 
 impl Elements<'_> {
-    /// Number of elements.
-    pub fn len(self) -> usize {
-        match self {
-            Elements::Float32(slice) => slice.len(),
-            Elements::Bfloat16(slice) => slice.len(),
-            Elements::Float16(slice) => slice.len(),
-        }
-    }
-
     /// Value of the element `index`.
     ///
     /// # Panics
@@ -95,15 +84,6 @@ impl Elements<'_> {
             Elements::Float32(slice) => slice[index].to_f64(),
             Elements::Bfloat16(slice) => slice[index].to_f64(),
             Elements::Float16(slice) => slice[index].to_f64(),
-        }
-    }
-
-    /// Element type.
-    pub fn dtype(self) -> DType {
-        match self {
-            Elements::Float32(_) => DType::Float32,
-            Elements::Bfloat16(_) => DType::Bfloat16,
-            Elements::Float16(_) => DType::Float16,
         }
     }
 }

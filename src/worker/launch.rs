@@ -66,9 +66,8 @@ fn position(streams: &[u32], stream: u32) -> usize {
 
 /// Largest number of threads of a stage of `stream` that may run at the same time as a stage of another stream.
 fn concurrent_width(stages: &[Stage], ordered: &Ordered, stream: u32) -> usize {
-    let concurrent = |index: usize| {
-        (0..stages.len()).any(|other| stages[other].stream != stream && !ordered.are(index, other))
-    };
+    let concurrent =
+        |index: usize| (0..stages.len()).any(|other| stages[other].stream != stream && !ordered.are(index, other));
     let own = (0..stages.len()).filter(|&index| stages[index].stream == stream);
     own.filter(|&index| concurrent(index)).map(|index| stages[index].threads as usize).max().unwrap_or(0)
 }
@@ -229,6 +228,25 @@ impl<'m> Launcher<'m> {
         self.reset();
         let this = &*self;
         team.run(&|seat| around(seat, &|| this.take_part(seat)));
+    }
+
+    /// A launch in which no stage has a block; returns its time in nanoseconds. It is what a launch costs beside its
+    /// blocks: starting the seats, ordering the stages, waiting for the last.
+    pub fn launch_without_blocks(&mut self, team: &mut Team) -> f64 {
+        self.reset();
+        self.stages.iter().for_each(|stage| stage.state.next_block.store(stage.blocks, Ordering::Relaxed));
+        let this = &*self;
+        let start = Instant::now();
+        team.run(&|seat| this.take_part(seat));
+        nanoseconds(start)
+    }
+
+    /// Core of each seat that the stages need: `cores` in turn.
+    ///
+    /// # Panics
+    /// When `cores` is empty.
+    pub fn seat_cores(&self, cores: &[u32]) -> Vec<u32> {
+        self.seating.cores(cores)
     }
 
     fn reset(&mut self) {

@@ -13,9 +13,9 @@ use half::{bf16, f16};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::element::{Elements, ElementsMut};
+use crate::model::DType;
 use crate::model::pipeline::Buffer;
 use crate::model::protocol::{Failure, FailureKind};
-use crate::model::DType;
 
 /// Bytes of each guard band, at least.
 pub const GUARD_BYTES: usize = 4096;
@@ -114,7 +114,8 @@ impl Guarded {
     /// # Errors
     /// [`MemoryError::Refused`].
     pub fn new(buffer: &Buffer, place: usize) -> Result<Guarded, MemoryError> {
-        let refused = |bytes: usize, reason: String| MemoryError::Refused { buffer: buffer.name.clone(), bytes, reason };
+        let refused =
+            |bytes: usize, reason: String| MemoryError::Refused { buffer: buffer.name.clone(), bytes, reason };
         let offset = GUARD_BYTES + ALIGNMENT * ((place * 17) % 64);
         let bytes = usize::try_from(buffer.bytes()).map_err(|error| refused(usize::MAX, error.to_string()))?;
         let region_bytes = bytes
@@ -122,7 +123,8 @@ impl Guarded {
             .map(|end| end & !(GUARD_BYTES - 1))
             .ok_or_else(|| refused(bytes, "its size exceeds the address space".to_owned()))?;
         let region = map(region_bytes).map_err(|error| refused(bytes, error.to_string()))?;
-        let mut guarded = Guarded { name: buffer.name.clone(), dtype: buffer.dtype, region, region_bytes, offset, bytes };
+        let mut guarded =
+            Guarded { name: buffer.name.clone(), dtype: buffer.dtype, region, region_bytes, offset, bytes };
         guarded.fill_bands();
         Ok(guarded)
     }
@@ -131,11 +133,6 @@ impl Guarded {
     pub fn pointer(&self) -> *mut c_void {
         // SAFETY: the offset lies inside the region.
         unsafe { self.region.as_ptr().add(self.offset).cast() }
-    }
-
-    /// Name of the buffer.
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     /// All bytes between the bands.
@@ -321,7 +318,9 @@ mod tests {
 
     #[test]
     fn a_buffer_is_aligned_and_its_bands_hold_nan() {
-        for (dtype, elements) in [(DType::Float32, 5), (DType::Bfloat16, 7), (DType::Float16, 2049), (DType::Float32, 0)] {
+        for (dtype, elements) in
+            [(DType::Float32, 5), (DType::Bfloat16, 7), (DType::Float16, 2049), (DType::Float32, 0)]
+        {
             let buffer = guarded(dtype, elements);
             assert_eq!(buffer.pointer() as usize % ALIGNMENT, 0);
             assert!(buffer.offset >= GUARD_BYTES);

@@ -84,6 +84,7 @@ struct Shared {
     missing: AtomicU32,
     /// The bell's value for which nothing is missing any more.
     complete: Gate,
+    /// What the round runs; none ends the seats.
     work: UnsafeCell<Option<&'static Work<'static>>>,
 }
 
@@ -121,7 +122,6 @@ pub struct TeamError {
     reason: std::io::Error,
 }
 
-/// What the last bell means: run a round, or (no work given) end.
 impl Team {
     /// One seat for each entry of `cores`, pinned to that core; the calling thread is pinned to the first.
     ///
