@@ -3,3 +3,4 @@
 pub mod catalog;
 pub mod expr;
 pub mod model;
+pub mod worker;

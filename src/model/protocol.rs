@@ -126,6 +126,9 @@ pub enum Line {
     Verified(Verification),
     /// Warm-up is over.
     WarmedUp { launches: u64, ns: u64, steady: bool },
+    /// Median time of a launch on the same threads in which no stage has a block. It is part of every isolated sample
+    /// and is not subtracted from any.
+    LaunchOverhead { ns: f64 },
     /// Samples of one timing, in the order in which they were taken.
     Samples(Samples),
     /// Samples of one stage by itself.
@@ -184,7 +187,9 @@ pub struct Verification {
 pub enum Counters {
     /// Counts of one launch over all threads, by the name that perf gives the event (e.g. `cache-misses`).
     Counted(BTreeMap<String, f64>),
-    Absent { reason: String },
+    Absent {
+        reason: String,
+    },
 }
 
 /// Result of one tuning candidate.
@@ -192,9 +197,14 @@ pub enum Counters {
 #[serde(rename_all = "snake_case")]
 pub enum CandidateOutcome {
     /// Median of `samples` launches.
-    Timed { median_ns: f64, samples: u32 },
+    Timed {
+        median_ns: f64,
+        samples: u32,
+    },
     /// Given up early, as `ns` was far above the best.
-    Abandoned { ns: f64 },
+    Abandoned {
+        ns: f64,
+    },
     Failed(Failure),
 }
 
