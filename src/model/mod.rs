@@ -1,5 +1,6 @@
 //! The nouns of mlarun, shared by every other module. Pure data: no I/O, no clock, no environment.
 
+pub mod calling;
 pub mod device;
 mod dtype;
 mod kernel;
