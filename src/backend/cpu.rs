@@ -47,8 +47,10 @@ impl Cpu {
         command.arg("-iquote").arg(&stage.package);
         command.args(material.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
         command.args(&material.flags);
-        // Neither __FILE__ nor a line table may hold a place: equal keys give equal artifacts.
-        for place in [stage.root.as_path(), &stage.package, folder] {
+        // Neither __FILE__ nor a line table may hold a place: equal keys give equal artifacts. The compiler sees the
+        // root as its working directory, with symbolic links resolved.
+        let root = stage.root.canonicalize().unwrap_or_else(|_| stage.root.clone());
+        for place in [root.as_path(), &stage.package, folder] {
             command.arg(format!("-ffile-prefix-map={}=.", place.display()));
         }
         command.arg("-MD").arg("-MF").arg(folder.join(DEPENDENCIES));
@@ -84,7 +86,8 @@ impl Cpu {
         let published = into.published.strip_prefix(&stage.root).unwrap_or(into.published);
         let words = process::words(command.get_args());
         let words = words.replace(&into.folder.display().to_string(), &published.display().to_string());
-        let words = words.replace(&format!("={}=", stage.root.display()), "=$PWD=");
+        let root = stage.root.canonicalize().unwrap_or_else(|_| stage.root.clone());
+        let words = words.replace(&format!("={}=", root.display()), "=$PWD=");
         format!("{} {words}\n", self.compiler.command.split_whitespace().next().unwrap_or("cc"))
     }
 

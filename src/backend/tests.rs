@@ -224,7 +224,7 @@ fn code_hashes_agree_where_only_names_and_places_differ() {
 #[test]
 fn a_failed_build_names_file_and_line_and_is_tried_again() {
     let project = Project::new();
-    project.write("kernels/c/mla/design/latent.c", "#include \"../common/scale.h\"\nint broken(\n");
+    project.write("kernels/c/mla/design/latent.c", "#include \"../common/scale.h\"\nint broken = ;\n");
     let broken = project.stage();
     for _ in 0..2 {
         let error = project.build(&broken).expect_err("broken");
