@@ -1,6 +1,10 @@
 //! mlarun: declarative experiments over kernels, with numbers that can be believed.
 
+mod atomic;
+pub mod backend;
 pub mod catalog;
+pub mod device;
 pub mod expr;
 pub mod model;
 pub mod worker;
+pub mod store;

@@ -32,6 +32,16 @@ impl Key {
         Key(Sha256::digest(bytes).into())
     }
 
+    /// Its 32 bytes, for compact storage.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The key whose bytes [`Key::as_bytes`] gave.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Key {
+        Key(bytes)
+    }
+
     /// The first 12 hexadecimal digits, for people.
     pub fn short(&self) -> String {
         self.to_string()[..12].to_owned()

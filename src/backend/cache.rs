@@ -1,0 +1,224 @@
+//! The folder of artifacts, `.cache/builds/<first two digits>/<key>/`: looks up, builds, publishes by rename.
+//!
+//! A folder is there whole or not at all, so that two programs may build the same stage at once; a failed build leaves
+//! nothing behind and is tried again by the next caller.
+
+use std::fs::{self, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Backend, BuildError, BuildMaterial, Compiled, Destination, Listing, StageBuild, io};
+use crate::model::Key;
+
+/// Contents of an artifact's `build.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BuildInfo {
+    pub key: Key,
+    /// What `key` is the hash of.
+    pub material: BuildMaterial,
+    /// File that the worker loads, by name in the artifact's folder.
+    pub module: String,
+    pub module_sha256: Key,
+    pub module_bytes: u64,
+    /// Hash over the code sections alone: equal for equal machine code.
+    pub code_sha256: Key,
+    pub listing: Listing,
+}
+
+/// A built stage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Artifact {
+    pub folder: PathBuf,
+    pub info: BuildInfo,
+    pub origin: Origin,
+}
+
+impl Artifact {
+    /// File that the worker loads.
+    pub fn module(&self) -> PathBuf {
+        self.folder.join(&self.info.module)
+    }
+}
+
+/// Where an artifact comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// It was there, and checked out.
+    Cached,
+    Built,
+    /// It was there but did not check out, for `reason`, and was built anew.
+    Rebuilt {
+        reason: String,
+    },
+}
+
+/// All artifacts of a project.
+#[derive(Debug, Clone)]
+pub struct BuildCache {
+    folder: PathBuf,
+}
+
+const INFO: &str = "build.json";
+const LOG: &str = "log.txt";
+
+/// What stands in an artifact's folder.
+enum Found {
+    Nothing,
+    Whole(Box<BuildInfo>),
+    Damaged { reason: String },
+}
+
+impl BuildCache {
+    /// The artifacts below `cache`, the project's `.cache`.
+    pub fn new(cache: &Path) -> BuildCache {
+        BuildCache { folder: cache.join("builds") }
+    }
+
+    /// Folder of the artifact `key`, whether it exists or not.
+    pub fn folder_of(&self, key: &Key) -> PathBuf {
+        let name = key.to_string();
+        self.folder.join(&name[..2]).join(name)
+    }
+
+    /// The artifact `key`, if it is there and checks out.
+    ///
+    /// # Errors
+    /// A file of it cannot be read.
+    pub fn get(&self, key: &Key) -> Result<Option<Artifact>, BuildError> {
+        match self.find(key)? {
+            Found::Whole(info) => {
+                Ok(Some(Artifact { folder: self.folder_of(key), info: *info, origin: Origin::Cached }))
+            }
+            Found::Nothing | Found::Damaged { .. } => Ok(None),
+        }
+    }
+
+    /// The artifact of `stage`: the one that is there, else built now by `backend`. Blocks until the compiler is done.
+    ///
+    /// # Errors
+    /// See [`BuildError`]; nothing is remembered of a failed build.
+    pub fn build(&self, backend: &dyn Backend, stage: &StageBuild) -> Result<Artifact, BuildError> {
+        let material = stage.material(backend)?;
+        let key = material.key();
+        let origin = match self.find(&key)? {
+            Found::Whole(info) => {
+                return Ok(Artifact { folder: self.folder_of(&key), info: *info, origin: Origin::Cached });
+            }
+            Found::Nothing => Origin::Built,
+            Found::Damaged { reason } => {
+                self.discard(&key)?;
+                Origin::Rebuilt { reason }
+            }
+        };
+        let info = self.build_and_publish(backend, stage, material)?;
+        Ok(Artifact { folder: self.folder_of(&key), info, origin })
+    }
+
+    fn build_and_publish(
+        &self,
+        backend: &dyn Backend,
+        stage: &StageBuild,
+        material: BuildMaterial,
+    ) -> Result<BuildInfo, BuildError> {
+        let key = material.key();
+        let published = self.folder_of(&key);
+        let temporary = self.temporary()?;
+        check_sources(stage)?;
+        let into = Destination { folder: temporary.path(), published: &published };
+        let compiled = backend.compile(stage, &material, &into)?;
+        // Whatever was edited while the compiler read it is not what the key says.
+        check_sources(stage)?;
+        let info = describe(material, compiled, temporary.path())?;
+        fs::create_dir_all(published.parent().unwrap_or(&self.folder)).map_err(io(&published))?;
+        match fs::rename(temporary.path(), &published) {
+            Ok(()) => {
+                let _ = temporary.keep();
+                Ok(info)
+            }
+            Err(error) => match self.find(&key)? {
+                // Another program was faster; its artifact has the same key.
+                Found::Whole(info) => Ok(*info),
+                _ => Err(BuildError::Io { path: published, error }),
+            },
+        }
+    }
+
+    fn temporary(&self) -> Result<tempfile::TempDir, BuildError> {
+        fs::create_dir_all(&self.folder).map_err(io(&self.folder))?;
+        let permissions = Permissions::from_mode(0o755);
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".building-").permissions(permissions).tempdir_in(&self.folder).map_err(io(&self.folder))
+    }
+
+    /// Takes a damaged artifact out of the way.
+    fn discard(&self, key: &Key) -> Result<(), BuildError> {
+        let away = self.temporary()?;
+        match fs::rename(self.folder_of(key), away.path().join("damaged")) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(io(&self.folder_of(key))(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn find(&self, key: &Key) -> Result<Found, BuildError> {
+        let folder = self.folder_of(key);
+        let damaged = |reason: String| Ok(Found::Damaged { reason });
+        let Some(text) = read(&folder.join(INFO))? else {
+            return if folder.exists() { damaged(format!("{INFO} is missing")) } else { Ok(Found::Nothing) };
+        };
+        let info: BuildInfo = match serde_json::from_slice(&text) {
+            Ok(info) => info,
+            Err(error) => return damaged(format!("{INFO}: {error}")),
+        };
+        if info.material.key() != *key || info.key != *key {
+            return damaged(format!("{INFO} is that of another build"));
+        }
+        match read(&folder.join(&info.module))? {
+            Some(bytes) if Key::of_bytes(&bytes) == info.module_sha256 => Ok(Found::Whole(Box::new(info))),
+            Some(_) => damaged(format!("{} differs from its checksum", info.module)),
+            None => damaged(format!("{} is missing", info.module)),
+        }
+    }
+}
+
+/// Writes log and `build.json` beside what the backend made.
+fn describe(material: BuildMaterial, compiled: Compiled, folder: &Path) -> Result<BuildInfo, BuildError> {
+    let module = folder.join(compiled.module);
+    let bytes = fs::read(&module).map_err(io(&module))?;
+    let log = folder.join(LOG);
+    fs::write(&log, compiled.log).map_err(io(&log))?;
+    let info = BuildInfo {
+        key: material.key(),
+        material,
+        module: compiled.module.to_owned(),
+        module_sha256: Key::of_bytes(&bytes),
+        module_bytes: bytes.len() as u64,
+        code_sha256: compiled.code_sha256,
+        listing: compiled.listing,
+    };
+    let path = folder.join(INFO);
+    let text = serde_json::to_vec_pretty(&info).map_err(|error| BuildError::Json { path: path.clone(), error })?;
+    fs::write(&path, text).map_err(io(&path))?;
+    Ok(info)
+}
+
+/// The files on disk are those that the key was made of.
+fn check_sources(stage: &StageBuild) -> Result<(), BuildError> {
+    for (path, key) in stage.files() {
+        if read(&path)?.is_none_or(|bytes| Key::of_bytes(&bytes) != *key) {
+            return Err(BuildError::SourceChanged { path });
+        }
+    }
+    Ok(())
+}
+
+/// The file's bytes; `None` where there is no such file.
+fn read(path: &Path) -> Result<Option<Vec<u8>>, BuildError> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io(path)(error)),
+    }
+}

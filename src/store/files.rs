@@ -1,0 +1,249 @@
+//! The store's files: names, checks, quarantine. Knows nothing of the index.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirEntry, Metadata};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use super::envelope::{self, Fault};
+use super::{Durability, FORMAT, Format, Record, RecordKind, SetAside, StoreError, Tags, atomic, io};
+use crate::model::Key;
+
+/// Size and time of change of a file: equal for a file that was not touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Stamp {
+    pub bytes: u64,
+    /// Nanoseconds since 1970.
+    pub changed_ns: i64,
+}
+
+impl Stamp {
+    fn of(meta: &Metadata) -> Stamp {
+        Stamp { bytes: meta.size(), changed_ns: meta.mtime() * 1_000_000_000 + meta.mtime_nsec() }
+    }
+}
+
+/// What a file turned out to be.
+pub enum Found {
+    Record(Box<Record>),
+    Faulty(Fault),
+    /// Removed by another program.
+    Gone,
+}
+
+/// Folders of a store.
+#[derive(Debug)]
+pub struct Files {
+    records: PathBuf,
+    quarantine: PathBuf,
+    tags: Tags,
+}
+
+const BODY: &str = "record";
+
+impl Files {
+    /// Makes the folders below `out`, tries whether they can be written to, and checks the format.
+    pub fn open(out: &Path, tags: Tags) -> Result<Files, StoreError> {
+        let store = out.join("store");
+        let files = Files { records: store.join("records"), quarantine: store.join("quarantine"), tags };
+        let unwritable = |error| StoreError::Unwritable { path: out.to_owned(), error };
+        fs::create_dir_all(&files.records).map_err(unwritable)?;
+        tempfile::tempfile_in(&files.records).map_err(unwritable)?;
+        check_format(&store.join("format.json"))?;
+        Ok(files)
+    }
+
+    /// Every record file with its stamp, by path relative to the folder of records.
+    pub fn walk(&self) -> Result<BTreeMap<String, Stamp>, StoreError> {
+        let mut groups = Vec::new();
+        for kind in RecordKind::ALL {
+            groups.extend(folders(&self.records.join(kind.name()))?.into_iter().map(|group| (kind, group)));
+        }
+        let found: Vec<Vec<(String, Stamp)>> =
+            groups.par_iter().map(|(kind, group)| walk_group(*kind, group)).collect::<Result<_, _>>()?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// Files of one key, by name.
+    pub fn of_key(&self, kind: RecordKind, key: &Key) -> Result<Vec<PathBuf>, StoreError> {
+        let folder = self.folder(kind, key);
+        let mut files: Vec<PathBuf> =
+            entries(&folder)?.iter().filter(|entry| is_record(entry)).map(DirEntry::path).collect();
+        files.sort();
+        Ok(files)
+    }
+
+    /// Reads and checks one file.
+    pub fn read(&self, path: &Path) -> Result<Found, StoreError> {
+        let text = match fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Gone),
+            Err(error) => return Err(io(path)(error)),
+        };
+        match envelope::decode::<Record>(BODY, &text).and_then(|record| self.checked(record, path)) {
+            Ok(record) => Ok(Found::Record(Box::new(record))),
+            Err(Fault::Newer(found)) => Err(StoreError::Newer { path: path.to_owned(), found }),
+            Err(fault) => Ok(Found::Faulty(fault)),
+        }
+    }
+
+    /// The record's key is that of its material, and the file lies where the key says.
+    fn checked(&self, record: Record, path: &Path) -> Result<Record, Fault> {
+        if let Some(tag) = self.tags.get(&record.kind) {
+            let of_material = Key::of(tag, &record.material);
+            if of_material != record.key {
+                return Err(Fault::Key { key: record.key, of_material });
+            }
+        }
+        if path.parent() != Some(&self.folder(record.kind, &record.key)) {
+            return Err(Fault::Misplaced { kind: record.kind.name().to_owned(), key: record.key });
+        }
+        Ok(record)
+    }
+
+    /// Writes `record` to a new file.
+    pub fn append(&self, record: &Record) -> Result<(PathBuf, Stamp), StoreError> {
+        let folder = self.folder(record.kind, &record.key);
+        let text = envelope::encode(BODY, record).map_err(|error| StoreError::Json { path: folder.clone(), error })?;
+        for attempt in 0_u32.. {
+            let path = folder.join(name(record, attempt));
+            match atomic::create(&path, &text, Durability::Synced) {
+                Ok(()) => {
+                    let stamp = Stamp::of(&fs::metadata(&path).map_err(io(&path))?);
+                    return Ok((path, stamp));
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                // Another program, collecting garbage, has just removed the empty folder.
+                Err(error) if error.kind() == ErrorKind::NotFound && attempt < 8 => {}
+                Err(error) => return Err(io(&path)(error)),
+            }
+        }
+        unreachable!("the loop ends only by returning")
+    }
+
+    /// Moves a file into the quarantine, its reason beside it.
+    pub fn set_aside(&self, path: &Path, fault: &Fault) -> Result<SetAside, StoreError> {
+        fs::create_dir_all(&self.quarantine).map_err(io(&self.quarantine))?;
+        let reason = fault.to_string();
+        let relative = self.relative(path).replace('/', "-");
+        let to = (0_u32..)
+            .map(|number| {
+                self.quarantine.join(if number == 0 { relative.clone() } else { format!("{relative}.{number}") })
+            })
+            .find(|to| !to.exists())
+            .unwrap_or_else(|| self.quarantine.join(&relative));
+        let beside = PathBuf::from(format!("{}.reason", to.display()));
+        atomic::write(&beside, format!("{}: {reason}\n", path.display()).as_bytes(), Durability::Synced)
+            .map_err(io(&beside))?;
+        fs::rename(path, &to).map_err(io(path))?;
+        Ok(SetAside { from: path.to_owned(), to, reason })
+    }
+
+    /// Removes a record, and its folder when that becomes empty.
+    pub fn remove(&self, path: &Path) -> Result<(), StoreError> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io(path)(error)),
+            _ => {}
+        }
+        // Not empty, or used by another program: it stays.
+        let _ = path.parent().map(fs::remove_dir);
+        Ok(())
+    }
+
+    /// Stamp of one file; `None` where it is gone.
+    pub fn stamp(&self, path: &Path) -> Result<Option<Stamp>, StoreError> {
+        match fs::metadata(path) {
+            Ok(meta) => Ok(Some(Stamp::of(&meta))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(io(path)(error)),
+        }
+    }
+
+    /// Path of a file relative to the folder of records.
+    pub fn relative(&self, path: &Path) -> String {
+        path.strip_prefix(&self.records).unwrap_or(path).to_string_lossy().into_owned()
+    }
+
+    /// The inverse of [`Files::relative`].
+    pub fn absolute(&self, relative: &str) -> PathBuf {
+        self.records.join(relative)
+    }
+
+    fn folder(&self, kind: RecordKind, key: &Key) -> PathBuf {
+        let key = key.to_string();
+        self.records.join(kind.name()).join(&key[..2]).join(key)
+    }
+}
+
+/// `<taken at>-<session>-<round>.json`; names sort by time. Further records of that name are numbered.
+fn name(record: &Record, attempt: u32) -> String {
+    let position = &record.position;
+    let safe = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
+    let session: String = position.session.chars().map(safe).collect();
+    let taken_at = position.taken_at.strftime("%Y%m%dT%H%M%S.%9fZ");
+    let number = if attempt == 0 { String::new() } else { format!("-{attempt}") };
+    format!("{taken_at}-{session}-{}{number}.json", position.round)
+}
+
+fn walk_group(kind: RecordKind, group: &Path) -> Result<Vec<(String, Stamp)>, StoreError> {
+    let mut found = Vec::new();
+    let group_name = group.file_name().unwrap_or_default().to_string_lossy();
+    for key in folders(group)? {
+        let key_name = key.file_name().unwrap_or_default().to_string_lossy();
+        for entry in entries(&key)?.iter().filter(|entry| is_record(entry)) {
+            match entry.metadata() {
+                Ok(meta) => {
+                    let file = entry.file_name();
+                    let path = format!("{}/{group_name}/{key_name}/{}", kind.name(), file.to_string_lossy());
+                    found.push((path, Stamp::of(&meta)));
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(io(&entry.path())(error)),
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A finished record, as far as its name says.
+fn is_record(entry: &DirEntry) -> bool {
+    let name = entry.file_name();
+    let name = name.as_encoded_bytes();
+    name.ends_with(b".json") && !name.starts_with(b".")
+}
+
+fn folders(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let is_folder = |entry: &&DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    Ok(entries(folder)?.iter().filter(is_folder).map(DirEntry::path).collect())
+}
+
+/// Entries of a folder; none where it does not exist.
+fn entries(folder: &Path) -> Result<Vec<DirEntry>, StoreError> {
+    match fs::read_dir(folder) {
+        Ok(list) => list.collect::<Result<_, _>>().map_err(io(folder)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(io(folder)(error)),
+    }
+}
+
+/// Writes the store's format where there is none yet, and refuses a newer one.
+fn check_format(path: &Path) -> Result<(), StoreError> {
+    match fs::read(path) {
+        Ok(text) => match serde_json::from_slice::<Format>(&text) {
+            Ok(found) if found.major > FORMAT.major => Err(StoreError::Newer { path: path.to_owned(), found }),
+            Ok(_) => Ok(()),
+            // Every record carries its own format; a damaged note about all of them is written again.
+            Err(_) => write_format(path),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => write_format(path),
+        Err(error) => Err(io(path)(error)),
+    }
+}
+
+fn write_format(path: &Path) -> Result<(), StoreError> {
+    let text = serde_json::to_vec(&FORMAT).map_err(|error| StoreError::Json { path: path.to_owned(), error })?;
+    atomic::write(path, &text, Durability::Synced).map_err(io(path))
+}
