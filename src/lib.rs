@@ -4,5 +4,6 @@ pub mod catalog;
 pub mod conf;
 pub mod expr;
 pub mod model;
+pub mod report;
 pub mod roofline;
 pub mod stats;
