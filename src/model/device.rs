@@ -61,8 +61,9 @@ pub struct Peaks {
     /// FLOP/s, by element type of the operands. An absent type has no known peak.
     pub flops_per_s: BTreeMap<DType, f64>,
     pub bytes_per_s: f64,
-    /// SM clock in MHz that the arithmetic peaks hold for; `None` for a CPU.
-    pub at_sm_mhz: Option<u32>,
+    /// SM clock in MHz that each arithmetic peak holds for (vendors state one for tensor cores and another for the
+    /// rest); absent where none is stated, as on a CPU.
+    pub at_sm_mhz: BTreeMap<DType, u32>,
     pub source: PeakSource,
 }
 

@@ -1,0 +1,70 @@
+//! What a report is made of: plain data that the composer gathers from plan, store and catalogue. No arithmetic, no text.
+
+use crate::model::protocol::FailureKind;
+use crate::model::record::Record;
+use crate::model::{DeviceId, KernelId, Mode, Peaks, Shape, Tiling};
+use crate::roofline::Cost;
+
+/// An experiment with the outcome of each of its runs.
+#[derive(Debug, Clone)]
+pub struct Input {
+    /// Name of the experiment.
+    pub experiment: String,
+    /// In the plan's order, which is that of every table.
+    pub runs: Vec<Run>,
+    /// In the manifest's order of baselines; the first one of a run fills its exact table.
+    pub comparisons: Vec<Comparison>,
+}
+
+/// One point of the experiment.
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub id: KernelId,
+    pub shape: Shape,
+    pub mode: Mode,
+    pub tiling: Tiling,
+    /// The device that it is planned for.
+    pub device: DeviceId,
+    /// Work by the cost model, of each stage that is launched at this shape, in launch order.
+    pub costs: Vec<StageCost>,
+    /// Peaks for the roofline; where there are none, nothing is said about it.
+    pub peaks: Option<Peaks>,
+    pub outcome: Outcome,
+}
+
+/// Work of one stage.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StageCost {
+    pub stage: String,
+    pub cost: Cost,
+}
+
+/// What became of a run.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// Its records, all of the run's mode, in the order in which they were taken.
+    Measured(Vec<Record>),
+    /// Not run, for a reason that is no fault (e.g. a mode that needs a GPU).
+    Skipped { reason: String },
+    /// Run without a result.
+    Failed { kind: FailureKind, reason: String },
+}
+
+/// A run beside one of its baselines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comparison {
+    /// Index into [`Input::runs`].
+    pub run: usize,
+    /// Name of the baseline as the manifest has it, e.g. `previous` or `flash_mla`.
+    pub name: String,
+    pub baseline: Baseline,
+}
+
+/// The other side of a comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Baseline {
+    /// Index into [`Input::runs`].
+    Run(usize),
+    /// There is none, e.g. `previous` of the base version.
+    Missing { reason: String },
+}

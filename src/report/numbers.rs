@@ -1,0 +1,228 @@
+//! Numbers as text: the only place where values are rounded, scaled to a unit or compared in words. Pure.
+//!
+//! - A value that was not measured, or is no number, prints [`ABSENT`], never 0.
+//! - Rounding comes first, then the unit is chosen: 999.996 us is 1.00 ms.
+//! - Zero has no sign.
+//! - A change is the change of speed, `previous time / current time - 1` (and for a rate, which is speed already,
+//!   `current / previous - 1`): "25.0% faster" and "+25.0%" say the same. Nothing is relative to zero.
+
+/// What stands where nothing was measured.
+pub const ABSENT: &str = "--";
+
+const NS_PER_US: f64 = 1e3;
+
+/// `value` with `decimals` digits behind the point.
+pub fn fixed(value: Option<f64>, decimals: usize) -> String {
+    match value {
+        Some(value) if value.is_finite() => unsigned_zero(format!("{value:.decimals$}")),
+        _ => ABSENT.to_owned(),
+    }
+}
+
+/// `value` with two decimals, or as many as show three digits of a smaller one (0.0123; at most 9 decimals).
+pub fn three_digits(value: Option<f64>) -> String {
+    let magnitude = value.filter(|value| *value != 0.0).map_or(0.0, |value| value.abs().log10().floor());
+    fixed(value, (2.0 - magnitude.min(0.0)).min(9.0) as usize)
+}
+
+/// A time in microseconds, two decimals.
+pub fn microseconds(ns: Option<f64>) -> String {
+    fixed(ns.map(|ns| ns / NS_PER_US), 2)
+}
+
+/// FLOP/s as TFLOP/s, two decimals.
+pub fn tflops(flops_per_s: Option<f64>) -> String {
+    fixed(flops_per_s.map(|rate| rate / 1e12), 2)
+}
+
+/// Byte/s as GB/s (10^9), two decimals.
+pub fn gb_per_s(bytes_per_s: Option<f64>) -> String {
+    fixed(bytes_per_s.map(|rate| rate / 1e9), 2)
+}
+
+/// A fraction as a whole percentage, e.g. `41%`.
+pub fn percent_of(fraction: Option<f64>) -> String {
+    percent(fraction.map(|fraction| fraction * 100.0))
+}
+
+/// A percentage without decimals, e.g. `41%`.
+pub fn percent(value: Option<f64>) -> String {
+    match fixed(value, 0) {
+        absent if absent == ABSENT => absent,
+        number => format!("{number}%"),
+    }
+}
+
+/// Change of a time: `Y% faster`, `Y% slower`, or `0.0%`.
+pub fn change_of_time(previous: Option<f64>, current: Option<f64>) -> String {
+    let Some(percent) = change(current, previous) else { return ABSENT.to_owned() };
+    let magnitude = fixed(Some(percent.abs()), 1);
+    match () {
+        () if magnitude == "0.0" => "0.0%".to_owned(),
+        () if percent > 0.0 => format!("{magnitude}% faster"),
+        () => format!("{magnitude}% slower"),
+    }
+}
+
+/// Change of a rate or a percentage: `+Z%`, `-Z%`, or `0.0%`.
+pub fn change_of_rate(previous: Option<f64>, current: Option<f64>) -> String {
+    let Some(percent) = change(previous, current) else { return ABSENT.to_owned() };
+    let number = fixed(Some(percent), 1);
+    match () {
+        () if number == "0.0" => "0.0%".to_owned(),
+        () if percent > 0.0 => format!("+{number}%"),
+        () => format!("{number}%"),
+    }
+}
+
+/// `(to / from - 1)` in percent; `None` where either is missing or not positive.
+fn change(from: Option<f64>, to: Option<f64>) -> Option<f64> {
+    let (from, to) = (from.filter(|value| *value > 0.0)?, to.filter(|value| *value > 0.0)?);
+    Some((to / from - 1.0) * 100.0).filter(|percent| percent.is_finite())
+}
+
+fn unsigned_zero(text: String) -> String {
+    match text.strip_prefix('-') {
+        Some(rest) if rest.bytes().all(|byte| matches!(byte, b'0' | b'.')) => rest.to_owned(),
+        _ => text,
+    }
+}
+
+/// Unit of time of one column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeUnit {
+    Ns,
+    Us,
+    Ms,
+    S,
+}
+
+impl TimeUnit {
+    const LARGEST_FIRST: [TimeUnit; 4] = [TimeUnit::S, TimeUnit::Ms, TimeUnit::Us, TimeUnit::Ns];
+
+    /// The largest unit in which the smallest positive value of the column, rounded, is at least 1.
+    pub fn of_column(ns: impl IntoIterator<Item = f64>) -> TimeUnit {
+        let smallest = ns.into_iter().filter(|ns| ns.is_finite() && *ns > 0.0).fold(f64::INFINITY, f64::min);
+        let reaches_one = |unit: &TimeUnit| round2(smallest / unit.ns()) >= 1.0;
+        Self::LARGEST_FIRST.into_iter().filter(|_| smallest.is_finite()).find(reaches_one).unwrap_or(TimeUnit::Ns)
+    }
+
+    /// Symbol in column heads.
+    pub const fn symbol(self) -> &'static str {
+        match self {
+            TimeUnit::Ns => "ns",
+            TimeUnit::Us => "us",
+            TimeUnit::Ms => "ms",
+            TimeUnit::S => "s",
+        }
+    }
+
+    /// A time in this unit, two decimals, without the symbol.
+    pub fn text(self, ns: Option<f64>) -> String {
+        fixed(ns.map(|ns| ns / self.ns()), 2)
+    }
+
+    const fn ns(self) -> f64 {
+        match self {
+            TimeUnit::Ns => 1.0,
+            TimeUnit::Us => 1e3,
+            TimeUnit::Ms => 1e6,
+            TimeUnit::S => 1e9,
+        }
+    }
+}
+
+fn round2(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
+/// Text for a cell of a Markdown table: on one line, with `|`, backticks and backslashes escaped.
+pub fn cell(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '|' | '`' | '\\' => escaped.extend(['\\', character]),
+            '\r' => {}
+            '\n' | '\t' => escaped.push(' '),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_no_number_is_absent() {
+        for value in [None, Some(f64::NAN), Some(f64::INFINITY)] {
+            assert_eq!(fixed(value, 2), "--");
+            assert_eq!(percent(value), "--");
+            assert_eq!(change_of_time(value, Some(1.0)), "--");
+            assert_eq!(change_of_rate(Some(1.0), value), "--");
+        }
+    }
+
+    #[test]
+    fn zero_has_no_sign() {
+        assert_eq!(fixed(Some(-0.001), 2), "0.00");
+        assert_eq!(fixed(Some(-0.0), 0), "0");
+        assert_eq!(fixed(Some(-0.01), 2), "-0.01");
+        assert_eq!(change_of_rate(Some(1000.0), Some(999.9)), "0.0%");
+        assert_eq!(change_of_time(Some(1000.0), Some(1000.1)), "0.0%");
+    }
+
+    #[test]
+    fn a_change_is_one_of_speed() {
+        assert_eq!(change_of_time(Some(125.0), Some(100.0)), "25.0% faster");
+        assert_eq!(change_of_time(Some(100.0), Some(125.0)), "20.0% slower");
+        assert_eq!(change_of_rate(Some(100.0), Some(125.0)), "+25.0%");
+        assert_eq!(change_of_rate(Some(125.0), Some(100.0)), "-20.0%");
+    }
+
+    #[test]
+    fn nothing_is_relative_to_zero() {
+        assert_eq!(change_of_rate(Some(0.0), Some(1.0)), "--");
+        assert_eq!(change_of_time(Some(1.0), Some(0.0)), "--");
+    }
+
+    #[test]
+    fn rounding_comes_before_the_unit() {
+        assert_eq!(TimeUnit::of_column([999_996.0]), TimeUnit::Ms);
+        assert_eq!(TimeUnit::Ms.text(Some(999_996.0)), "1.00");
+        assert_eq!(TimeUnit::of_column([999_000.0]), TimeUnit::Us);
+        assert_eq!(TimeUnit::of_column([5e9, 2e3]), TimeUnit::Us);
+        assert_eq!(TimeUnit::of_column([]), TimeUnit::Ns);
+        assert_eq!(TimeUnit::of_column([f64::NAN, 0.0]), TimeUnit::Ns);
+    }
+
+    #[test]
+    fn small_values_keep_three_digits() {
+        assert_eq!(three_digits(Some(0.012_345)), "0.0123");
+        assert_eq!(three_digits(Some(12.345)), "12.35");
+        assert_eq!(three_digits(Some(0.0)), "0.00");
+    }
+
+    #[test]
+    fn cells_stay_on_one_line() {
+        assert_eq!(cell("a|b `c`\r\nd\\"), "a\\|b \\`c\\` d\\\\");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_shows_nan_or_minus_zero(value in prop::num::f64::ANY, other in prop::num::f64::ANY) {
+            for text in [
+                fixed(Some(value), 2),
+                three_digits(Some(value)),
+                percent_of(Some(value)),
+                change_of_time(Some(value), Some(other)),
+                change_of_rate(Some(value), Some(other)),
+            ] {
+                prop_assert!(!text.contains("NaN") && !text.contains("inf"), "{}", text);
+                prop_assert!(!text.starts_with("-0.00") && text != "-0" && text != "-0%" && text != "-0.0%", "{}", text);
+            }
+        }
+    }
+}

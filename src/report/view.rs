@@ -1,0 +1,466 @@
+//! Views of a profile: the names and finished texts that the template `profile.md.hbs` may use. Arithmetic comes from
+//! `analysis`, rounding and units from `numbers`; no I/O.
+
+use serde::Serialize;
+
+use super::analysis::{Analysis, DRAM, OCCUPANCY, Part, TENSOR_CORE, run_name};
+use super::input::{Baseline, Input, Outcome};
+use super::numbers::{
+    ABSENT, TimeUnit, cell, change_of_rate, change_of_time, fixed, gb_per_s, microseconds, percent, percent_of,
+    three_digits,
+};
+use crate::model::device::PeakSource;
+use crate::model::protocol::Counters;
+use crate::model::record::Record;
+use crate::model::{Choices, Mode, Peaks, Shape};
+use crate::stats::{Basis, Summary};
+
+/// Everything that a profile's template can name.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct ProfileView {
+    pub kernel: String,
+    pub version: String,
+    pub language: String,
+    pub mode: &'static str,
+    pub is_event: bool,
+    pub is_annotation: bool,
+    pub configuration: Configuration,
+    pub parameters: String,
+    pub stages: Vec<StageRow>,
+    pub bottleneck: String,
+    pub root_cause: String,
+    pub opportunities: Vec<Opportunity>,
+    pub baselines: Vec<BaselineTable>,
+    pub roofline: Option<Roofline>,
+    pub timings: Vec<TimingRow>,
+    pub details: Vec<DetailRow>,
+    pub tilings: Vec<TilingRow>,
+    pub context: Context,
+    pub notes: Vec<String>,
+}
+
+/// The exact table's cells.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Configuration {
+    pub b: String,
+    pub s: String,
+    pub t: String,
+    pub dtype: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct StageRow {
+    pub stage: String,
+    pub duration_us: String,
+    pub tensor_core: String,
+    pub dram: String,
+    pub occupancy: String,
+    pub bottleneck: String,
+    pub key_issue: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Opportunity {
+    pub rank: usize,
+    pub name: String,
+    pub gain: String,
+    pub trigger: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct BaselineTable {
+    pub heading: String,
+    pub rows: Vec<ChangeRow>,
+    pub against: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct ChangeRow {
+    pub metric: String,
+    pub previous: String,
+    pub current: String,
+    pub change: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Roofline {
+    /// What the time is the time of.
+    pub of: String,
+    pub duration_us: String,
+    pub floor_us: String,
+    pub fraction: String,
+    pub tflops: String,
+    pub gb_per_s: String,
+    pub intensity: String,
+    pub ridge_point: String,
+    pub peak_tflops: String,
+    pub peak_gb_per_s: String,
+    pub peak_source: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct TimingRow {
+    pub timing: String,
+    pub median_us: String,
+    pub quartiles_us: String,
+    pub interval_us: String,
+    pub basis: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct DetailRow {
+    pub stage: String,
+    pub share: String,
+    pub intensity: String,
+    pub tflops: String,
+    pub gb_per_s: String,
+    pub floor_us: String,
+    pub fraction: String,
+    pub interval_us: String,
+    pub basis: String,
+    pub counters: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct TilingRow {
+    pub stage: String,
+    pub choices: String,
+}
+
+/// Where and when it was measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Context {
+    pub device: String,
+    pub clocks: &'static str,
+    pub compiler: String,
+    pub os: String,
+    pub mlarun: String,
+    pub taken: String,
+    pub keys: String,
+}
+
+/// View of the run at `index`; `analyses` are those of all runs, by index.
+pub(super) fn profile(input: &Input, analyses: &[Option<Analysis<'_>>], index: usize, analysis: &Analysis<'_>) -> ProfileView {
+    let run = analysis.run;
+    let (bottleneck, root_cause) = bottleneck(analysis);
+    let (baselines, notes) = baselines(input, analyses, index, analysis);
+    ProfileView {
+        kernel: run.id.kernel.clone(),
+        version: run.id.version.to_string(),
+        language: run.id.language.to_string(),
+        mode: run.mode.name(),
+        is_event: run.mode == Mode::Event,
+        is_annotation: run.mode == Mode::Annotation,
+        configuration: configuration(&run.shape),
+        parameters: cell(&run.shape.to_string()),
+        stages: stage_rows(analysis),
+        bottleneck,
+        root_cause,
+        opportunities: opportunities(analysis),
+        baselines,
+        roofline: run.peaks.as_ref().and_then(|peaks| roofline(&analysis.whole, peaks)),
+        timings: analysis.timings.iter().map(|(timing, summary)| timing_row(timing.name(), summary)).collect(),
+        details: analysis.stages.iter().map(|stage| detail_row(stage, analysis.whole.ns)).collect(),
+        tilings: tilings(&run.tiling.pipeline, &run.tiling.stages),
+        context: context(analysis),
+        notes,
+    }
+}
+
+fn configuration(shape: &Shape) -> Configuration {
+    let value = |name| shape.get(name).map_or(ABSENT.to_owned(), |value| cell(&value.to_string()));
+    Configuration { b: value("b"), s: value("s"), t: value("t"), dtype: value("dtype") }
+}
+
+/// Stages, or the whole pipeline where the mode does not see stages.
+fn parts<'a>(analysis: &'a Analysis<'_>) -> &'a [Part] {
+    if analysis.stages.is_empty() { std::slice::from_ref(&analysis.whole) } else { &analysis.stages }
+}
+
+fn stage_rows(analysis: &Analysis<'_>) -> Vec<StageRow> {
+    let row = |part: &Part| StageRow {
+        stage: cell(&part.name),
+        duration_us: microseconds(Some(part.ns)),
+        tensor_core: fixed(part.counter(TENSOR_CORE), 0),
+        dram: fixed(part.counter(DRAM), 0),
+        occupancy: fixed(part.counter(OCCUPANCY), 0),
+        bottleneck: part.diagnosis.as_ref().map_or(ABSENT.to_owned(), |diagnosis| diagnosis.label()),
+        key_issue: key_issue(part),
+    };
+    parts(analysis).iter().map(row).collect()
+}
+
+fn key_issue(part: &Part) -> String {
+    let Some(diagnosis) = &part.diagnosis else { return ABSENT.to_owned() };
+    match part.fraction() {
+        Some(fraction) => cell(&format!("{} of roofline: {}", percent_of(Some(fraction)), diagnosis.focus)),
+        None => cell(&diagnosis.focus),
+    }
+}
+
+/// Heading and root cause, the latter of at most two sentences.
+fn bottleneck(analysis: &Analysis<'_>) -> (String, String) {
+    let Some(diagnosis) = &analysis.whole.diagnosis else {
+        let cause = "Neither hardware counters nor a roofline position are known; see the notes.";
+        return (ABSENT.to_owned(), cause.to_owned());
+    };
+    let mut sentences = vec![format!("{}.", capitalized(&diagnosis.reason))];
+    if analysis.stages.len() > 1
+        && let Some(longest) = analysis.stages.iter().max_by(|a, b| a.ns.total_cmp(&b.ns))
+    {
+        let share = percent_of(Some(longest.ns / analysis.whole.ns));
+        let reached = longest.fraction().map_or(String::new(), |f| format!(", at {} of its roofline", percent_of(Some(f))));
+        sentences.push(format!("Stage {} takes {share} of the stages' time{reached}.", cell(&longest.name)));
+    }
+    (diagnosis.bottleneck.label().to_owned(), sentences.join(" "))
+}
+
+fn capitalized(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map_or(String::new(), |first| first.to_uppercase().chain(characters).collect())
+}
+
+/// The three largest gains. A part's gain is the time above its roofline floor as a share of the whole,
+/// `(time - floor) / sum of the stages' times`: what would be saved if it reached its roofline. A part without a
+/// roofline has an unknown gain and stands behind, the longest first.
+fn opportunities(analysis: &Analysis<'_>) -> Vec<Opportunity> {
+    let gain = |part: &Part| part.floor_ns().map(|floor| (part.ns - floor) / analysis.whole.ns * 100.0);
+    let mut ranked: Vec<(Option<f64>, &Part)> = parts(analysis).iter().map(|part| (gain(part), part)).collect();
+    ranked.retain(|(gain, _)| gain.is_none_or(|gain| gain >= 0.5));
+    ranked.sort_by(|(a, x), (b, y)| {
+        b.unwrap_or(-1.0).total_cmp(&a.unwrap_or(-1.0)).then_with(|| y.ns.total_cmp(&x.ns))
+    });
+    let row = |(index, (gain, part)): (usize, &(Option<f64>, &Part))| Opportunity {
+        rank: index + 1,
+        name: opportunity_name(part),
+        gain: gain.map_or("est. gain unknown".to_owned(), |gain| format!("est. {} gain", percent(Some(gain)))),
+        trigger: match part.fraction() {
+            Some(fraction) => format!("roofline fraction={}", percent_of(Some(fraction))),
+            None => format!("share of time={}", percent_of(Some(part.ns / analysis.whole.ns))),
+        },
+    };
+    ranked.iter().take(3).enumerate().map(row).collect()
+}
+
+fn opportunity_name(part: &Part) -> String {
+    let what = if part.summary.is_some() && part.name != "end to end" { "stage " } else { "" };
+    let focus = part.diagnosis.as_ref().map_or(String::new(), |diagnosis| format!(" ({})", diagnosis.focus));
+    cell(&format!("bring {what}{} to its roofline{focus}", part.name))
+}
+
+fn baselines(
+    input: &Input,
+    analyses: &[Option<Analysis<'_>>],
+    index: usize,
+    current: &Analysis<'_>,
+) -> (Vec<BaselineTable>, Vec<String>) {
+    let (mut tables, mut notes) = (Vec::new(), Vec::new());
+    for comparison in input.comparisons.iter().filter(|comparison| comparison.run == index) {
+        let name = cell(&comparison.name);
+        match comparable(input, analyses, &comparison.baseline, current) {
+            Ok(previous) => {
+                let first = tables.is_empty();
+                let heading = if first { "vs Baseline".to_owned() } else { format!("vs Baseline: {name}") };
+                let against = against(&name, previous, current);
+                tables.push(BaselineTable { heading, rows: change_rows(previous, current), against });
+            }
+            Err(reason) => notes.push(format!("No table against {name}: {}.", cell(&reason))),
+        }
+    }
+    if current.run.peaks.is_none() {
+        notes.push("No peak is known for this device, so nothing is said about its roofline.".to_owned());
+    } else if current.whole.roof.is_none() {
+        notes.push("No peak is known for this element type, so nothing is said about its roofline.".to_owned());
+    }
+    (tables, notes)
+}
+
+/// The baseline's numbers, or why there is nothing to compare with.
+pub(super) fn comparable<'a, 'r>(
+    input: &Input,
+    analyses: &'a [Option<Analysis<'r>>],
+    baseline: &Baseline,
+    current: &Analysis<'_>,
+) -> Result<&'a Analysis<'r>, String> {
+    let index = match baseline {
+        Baseline::Missing { reason } => return Err(reason.clone()),
+        Baseline::Run(index) => *index,
+    };
+    let Some(run) = input.runs.get(index) else { return Err("the baseline is not part of the experiment".to_owned()) };
+    if let Some(previous) = analyses.get(index).and_then(Option::as_ref) {
+        return match previous.newest().environment.device.id == current.newest().environment.device.id {
+            true => Ok(previous),
+            false => Err(format!("{} was measured on another device", run_name(run))),
+        };
+    }
+    Err(match &run.outcome {
+        Outcome::Skipped { reason } => format!("{} was skipped: {reason}", run_name(run)),
+        Outcome::Failed { reason, .. } => format!("{} failed: {reason}", run_name(run)),
+        Outcome::Measured(_) => format!("{} has no numbers", run_name(run)),
+    })
+}
+
+fn against(name: &str, previous: &Analysis<'_>, current: &Analysis<'_>) -> String {
+    let shares_a_session = previous
+        .records
+        .iter()
+        .any(|old| current.records.iter().any(|new| new.position.session == old.position.session));
+    let session = if shares_a_session { "in the same session" } else { "in another session" };
+    format!("{name} is {}, taken {} {session}", cell(&previous.run.id.to_string()), taken(previous.records))
+}
+
+fn change_rows(previous: &Analysis<'_>, current: &Analysis<'_>) -> Vec<ChangeRow> {
+    let duration = if current.stages.is_empty() { "Duration (us)" } else { "Sum of stages (us)" };
+    let mut rows = vec![time_row(duration, previous.whole.ns, current.whole.ns)];
+    let mut rate = |metric: &str, scale: f64, of: &dyn Fn(&Part) -> Option<f64>| {
+        let scaled = |part| of(part).map(|value| value * scale);
+        rows.extend(rate_row(metric, scaled(&previous.whole), scaled(&current.whole)));
+    };
+    rate("Achieved TFLOPs/s", 1e-12, &Part::flops_per_s);
+    rate("Achieved GB/s", 1e-9, &Part::bytes_per_s);
+    rate("Fraction of roofline (%)", 100.0, &Part::fraction);
+    for (timing, new) in current.timings.iter().skip(1) {
+        let old = previous.timings.get(timing);
+        rows.extend(old.map(|old| time_row(&format!("{timing} (us)"), old.median, new.median)));
+    }
+    for new in &current.stages {
+        let old = previous.stages.iter().find(|old| old.name == new.name);
+        rows.extend(old.map(|old| time_row(&format!("Stage {} (us)", cell(&new.name)), old.ns, new.ns)));
+    }
+    for (metric, counter) in [("Occupancy (%)", OCCUPANCY), ("TC Util (%)", TENSOR_CORE)] {
+        rows.extend(rate_row(metric, previous.weighted(counter), current.weighted(counter)));
+    }
+    rows
+}
+
+fn time_row(metric: &str, previous: f64, current: f64) -> ChangeRow {
+    ChangeRow {
+        metric: metric.to_owned(),
+        previous: microseconds(Some(previous)),
+        current: microseconds(Some(current)),
+        change: change_of_time(Some(previous), Some(current)),
+    }
+}
+
+/// A row where both sides have the metric.
+fn rate_row(metric: &str, previous: Option<f64>, current: Option<f64>) -> Option<ChangeRow> {
+    previous.zip(current).map(|(previous, current)| ChangeRow {
+        metric: metric.to_owned(),
+        previous: three_digits(Some(previous)),
+        current: three_digits(Some(current)),
+        change: change_of_rate(Some(previous), Some(current)),
+    })
+}
+
+fn roofline(whole: &Part, peaks: &Peaks) -> Option<Roofline> {
+    let roof = whole.roof?;
+    Some(Roofline {
+        of: whole.name.clone(),
+        duration_us: microseconds(Some(whole.ns)),
+        floor_us: microseconds(whole.floor_ns()),
+        fraction: percent_of(whole.fraction()),
+        tflops: three_digits(whole.flops_per_s().map(|rate| rate / 1e12)),
+        gb_per_s: gb_per_s(whole.bytes_per_s()),
+        intensity: three_digits(whole.cost.and_then(|cost| cost.intensity())),
+        ridge_point: three_digits(Some(roof.ridge_point())),
+        peak_tflops: three_digits(Some(roof.flops_per_s / 1e12)),
+        peak_gb_per_s: gb_per_s(Some(roof.bytes_per_s)),
+        peak_source: peak_source(&peaks.source),
+    })
+}
+
+/// Which peaks they are, e.g. `theoretical, by …`.
+pub(super) fn peak_source(source: &PeakSource) -> String {
+    match source {
+        PeakSource::Datasheet { source } => format!("theoretical, by {}", cell(source)),
+        PeakSource::Measured { taken_at } => format!("measured on this host, {taken_at}"),
+    }
+}
+
+fn timing_row(name: &str, summary: &Summary) -> TimingRow {
+    let us = |ns: f64| TimeUnit::Us.text(Some(ns));
+    TimingRow {
+        timing: name.to_owned(),
+        median_us: us(summary.median),
+        quartiles_us: format!("{} to {}", us(summary.q1), us(summary.q3)),
+        interval_us: interval_us(summary),
+        basis: basis(summary),
+    }
+}
+
+fn interval_us(summary: &Summary) -> String {
+    let us = |ns: f64| TimeUnit::Us.text(Some(ns));
+    summary.interval.map_or(ABSENT.to_owned(), |interval| format!("{} to {}", us(interval.low), us(interval.high)))
+}
+
+/// What the interval ranges over, in words.
+pub(super) fn basis(summary: &Summary) -> String {
+    match summary.basis {
+        Basis::Launches => format!("{} launches of one process", summary.samples),
+        Basis::Processes => format!("{} processes, {} launches", summary.processes, summary.samples),
+    }
+}
+
+fn detail_row(stage: &Part, whole_ns: f64) -> DetailRow {
+    DetailRow {
+        stage: cell(&stage.name),
+        share: percent_of(Some(stage.ns / whole_ns)),
+        intensity: three_digits(stage.cost.and_then(|cost| cost.intensity())),
+        tflops: three_digits(stage.flops_per_s().map(|rate| rate / 1e12)),
+        gb_per_s: gb_per_s(stage.bytes_per_s()),
+        floor_us: microseconds(stage.floor_ns()),
+        fraction: percent_of(stage.fraction()),
+        interval_us: stage.summary.as_ref().map_or(ABSENT.to_owned(), interval_us),
+        basis: stage.summary.as_ref().map_or(ABSENT.to_owned(), basis),
+        counters: counters(stage.counters.as_ref()),
+    }
+}
+
+fn counters(counters: Option<&Counters>) -> String {
+    match counters {
+        None => ABSENT.to_owned(),
+        Some(Counters::Absent { reason }) => format!("none: {}", cell(reason)),
+        Some(Counters::Counted(counts)) => {
+            let count = |(name, value): (&String, &f64)| format!("{}={}", cell(name), fixed(Some(*value), 0));
+            counts.iter().map(count).collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+fn tilings(pipeline: &Choices, stages: &std::collections::BTreeMap<String, Choices>) -> Vec<TilingRow> {
+    let row = |stage: &str, choices: &Choices| {
+        let list = choices.iter().map(|(name, value)| cell(&format!("{name}={value}"))).collect::<Vec<_>>().join(", ");
+        (!list.is_empty()).then(|| TilingRow { stage: cell(stage), choices: list })
+    };
+    row("(pipeline)", pipeline).into_iter().chain(stages.iter().filter_map(|(stage, choices)| row(stage, choices))).collect()
+}
+
+fn context(analysis: &Analysis<'_>) -> Context {
+    let environment = &analysis.newest().environment;
+    let mut keys: Vec<String> = analysis.records.iter().map(|record| record.key.short()).collect();
+    keys.dedup();
+    Context {
+        device: cell(&environment.device.id.name),
+        clocks: clocks(environment.clocks_locked),
+        compiler: cell(&environment.compiler),
+        os: cell(&environment.os),
+        mlarun: cell(&environment.mlarun),
+        taken: taken(analysis.records),
+        keys: keys.join(", "),
+    }
+}
+
+/// `locked clocks` or `unlocked clocks`.
+pub(super) const fn clocks(locked: bool) -> &'static str {
+    if locked { "locked clocks" } else { "unlocked clocks" }
+}
+
+/// The time, or the span of times, at which records were taken.
+pub(super) fn taken(records: &[Record]) -> String {
+    let times = || records.iter().map(|record| record.position.taken_at);
+    match (times().min(), times().max()) {
+        (Some(first), Some(last)) if first != last => format!("{first} to {last}"),
+        (Some(only), _) => only.to_string(),
+        _ => ABSENT.to_owned(),
+    }
+}
