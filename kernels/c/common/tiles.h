@@ -138,7 +138,7 @@ ALWAYS_INLINE void score_group(struct block *block, int64_t row)
 }
 
 /* Turns scores into weights and updates `largest` and `total`; `keep` becomes the factor of earlier sums.
- * Query row + r sees the first visible + r * step keys of the tile, which may be none. */
+ * Query row + r sees the first visible[r] keys of the tile; none where that is not positive. */
 ALWAYS_INLINE void softmax_group(struct block *block, int64_t row, const int64_t *visible, float *keep)
 {
     float *scores = block->scores;
@@ -220,24 +220,36 @@ ALWAYS_INLINE void value_group(struct block *block, int64_t row, const float *ke
         value_strip(block, row, keep, x, 1);
 }
 
-/* The ROWS queries from `row` on meet the tile, of which query row + r sees the first visible[r] keys. */
-static void meet_tile(struct block *block, int64_t row, const int64_t *visible)
+/* The first `rows` queries of the block meet the tile, of whose keys `present` exist. Query r sees the first
+ * visible + r * step of them, which may be none. */
+static void meet_tile(struct block *block, int64_t rows, int64_t present, int64_t visible, int64_t step)
 {
-    float keep[ROWS];
-    score_group(block, row);
-    softmax_group(block, row, visible, keep);
-    value_group(block, row, keep);
+    for (int64_t row = 0; row < rows; row += ROWS) {
+        int64_t seen[ROWS];
+        float keep[ROWS];
+        for (int64_t r = 0; r < ROWS; r++)
+            seen[r] = min(present, visible + (row + r) * step);
+        score_group(block, row);
+        softmax_group(block, row, seen, keep);
+        value_group(block, row, keep);
+    }
 }
 
-/* Factor that makes sum[r] the result over the keys seen: 0 where there is none. */
-ALWAYS_INLINE float normaliser(const struct block *block, int64_t r)
+/* Result of query r over the keys seen: 0 where there is none. */
+ALWAYS_INLINE void store_result(const struct block *block, int64_t r, element *to)
 {
-    return block->total[r] > 0.0f ? 1.0f / block->total[r] : 0.0f;
+    float factor = block->total[r] > 0.0f ? 1.0f / block->total[r] : 0.0f;
+    for (int64_t x = 0; x < VALUE_DIMS; x++)
+        to[x] = from_float(block->sum[r][x] * factor);
 }
 
-/* Logarithm of the sum of exp(score) over the keys seen: -infinity where there is none. */
-ALWAYS_INLINE float log_sum_exp(const struct block *block, int64_t r)
+/* The same as float, to be merged with other parts: returns the logarithm of the sum of exp(score) over the keys seen,
+ * -infinity where there is none. */
+ALWAYS_INLINE float store_part(const struct block *block, int64_t r, float *to)
 {
+    float factor = block->total[r] > 0.0f ? 1.0f / block->total[r] : 0.0f;
+    for (int64_t x = 0; x < VALUE_DIMS; x++)
+        to[x] = block->sum[r][x] * factor;
     return block->total[r] > 0.0f ? block->largest[r] + logf(block->total[r]) : -INFINITY;
 }
 
