@@ -58,6 +58,7 @@ pub enum Origin {
 /// All artifacts of a project.
 #[derive(Debug, Clone)]
 pub struct BuildCache {
+    root: PathBuf,
     folder: PathBuf,
 }
 
@@ -72,9 +73,9 @@ enum Found {
 }
 
 impl BuildCache {
-    /// The artifacts below `cache`, the project's `.cache`.
-    pub fn new(cache: &Path) -> BuildCache {
-        BuildCache { folder: cache.join("builds") }
+    /// The artifacts of the project at `root` below `cache`, its `.cache`.
+    pub fn new(root: &Path, cache: &Path) -> BuildCache {
+        BuildCache { root: root.to_owned(), folder: cache.join("builds") }
     }
 
     /// Folder of the artifact `key`, whether it exists or not.
@@ -101,7 +102,7 @@ impl BuildCache {
     /// # Errors
     /// See [`BuildError`]; nothing is remembered of a failed build.
     pub fn build(&self, backend: &dyn Backend, stage: &StageBuild) -> Result<Artifact, BuildError> {
-        let material = stage.material(backend)?;
+        let material = stage.material(backend.toolchain());
         let key = material.key();
         let origin = match self.find(&key)? {
             Found::Whole(info) => {
@@ -117,6 +118,17 @@ impl BuildCache {
         Ok(Artifact { folder: self.folder_of(&key), info, origin })
     }
 
+    /// The files on disk are those that the key was made of.
+    fn check_sources(&self, stage: &StageBuild) -> Result<(), BuildError> {
+        for (path, key) in stage.files() {
+            let path = self.root.join(path);
+            if read(&path)?.is_none_or(|bytes| Key::of_bytes(&bytes) != *key) {
+                return Err(BuildError::SourceChanged { path });
+            }
+        }
+        Ok(())
+    }
+
     fn build_and_publish(
         &self,
         backend: &dyn Backend,
@@ -126,11 +138,11 @@ impl BuildCache {
         let key = material.key();
         let published = self.folder_of(&key);
         let temporary = self.temporary()?;
-        check_sources(stage)?;
-        let into = Destination { folder: temporary.path(), published: &published };
+        self.check_sources(stage)?;
+        let into = Destination { root: &self.root, folder: temporary.path(), published: &published };
         let compiled = backend.compile(stage, &material, &into)?;
         // Whatever was edited while the compiler read it is not what the key says.
-        check_sources(stage)?;
+        self.check_sources(stage)?;
         let info = describe(material, compiled, temporary.path())?;
         fs::create_dir_all(published.parent().unwrap_or(&self.folder)).map_err(io(&published))?;
         match fs::rename(temporary.path(), &published) {
@@ -202,16 +214,6 @@ fn describe(material: BuildMaterial, compiled: Compiled, folder: &Path) -> Resul
     let text = serde_json::to_vec_pretty(&info).map_err(|error| BuildError::Json { path: path.clone(), error })?;
     fs::write(&path, text).map_err(io(&path))?;
     Ok(info)
-}
-
-/// The files on disk are those that the key was made of.
-fn check_sources(stage: &StageBuild) -> Result<(), BuildError> {
-    for (path, key) in stage.files() {
-        if read(&path)?.is_none_or(|bytes| Key::of_bytes(&bytes) != *key) {
-            return Err(BuildError::SourceChanged { path });
-        }
-    }
-    Ok(())
 }
 
 /// The file's bytes; `None` where there is no such file.

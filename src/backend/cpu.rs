@@ -6,16 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::process::{self, text, tool};
-use super::{
-    Backend, BuildError, BuildMaterial, Compiled, CompilerId, Destination, Listing, ProbeError, StageBuild, code,
-    depfile, io, normalised, probe,
-};
+use super::{Backend, BuildError, Compiled, Destination, Listing, ProbeError, code, depfile, io, probe};
 use crate::model::Language;
+use crate::model::build::{BuildMaterial, StageBuild, Toolchain, normalised};
 
 /// Compiles C with the system's `cc`.
 #[derive(Debug)]
 pub struct Cpu {
     pub(super) compiler: probe::Probe,
+    pub(super) toolchain: Toolchain,
     /// Disassembler, where the host has one.
     pub(super) objdump: Option<PathBuf>,
 }
@@ -37,19 +36,22 @@ impl Cpu {
         let command = std::env::var("CC").ok().filter(|value| !value.trim().is_empty());
         let path = std::env::var_os("PATH").unwrap_or_default();
         let compiler = probe::probe(command.as_deref().unwrap_or("cc"), &path, cache)?;
-        Ok(Cpu { compiler, objdump: process::find("objdump", &path) })
+        let standard_flags = FLAGS.map(str::to_owned).to_vec();
+        let toolchain = Toolchain { compiler: compiler.id.clone(), standard_flags };
+        Ok(Cpu { compiler, toolchain, objdump: process::find("objdump", &path) })
     }
 
     /// The compiler's command for `stage`, to be run in the project's root.
-    fn command(&self, stage: &StageBuild, material: &BuildMaterial, folder: &Path) -> Command {
+    fn command(&self, stage: &StageBuild, material: &BuildMaterial, into: &Destination<'_>) -> Command {
+        let (root, folder) = (into.root, into.folder);
         let mut command = tool(&self.compiler.program);
-        command.current_dir(&stage.root).args(&self.compiler.id.arguments).arg(folder.join(CALLER));
+        command.current_dir(root).args(&self.compiler.id.arguments).arg(folder.join(CALLER));
         command.arg("-iquote").arg(&stage.package);
         command.args(material.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
         command.args(&material.flags);
         // Neither __FILE__ nor a line table may hold a place: equal keys give equal artifacts. The compiler sees the
         // root as its working directory, with symbolic links resolved.
-        let root = stage.root.canonicalize().unwrap_or_else(|_| stage.root.clone());
+        let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         for place in [root.as_path(), &stage.package, folder] {
             command.arg(format!("-ffile-prefix-map={}=.", place.display()));
         }
@@ -64,9 +66,9 @@ impl Cpu {
         material: &BuildMaterial,
         into: &Destination<'_>,
     ) -> Result<String, BuildError> {
-        let mut command = self.command(stage, material, into.folder);
+        let mut command = self.command(stage, material, into);
         command.arg("-o").arg(into.folder.join(MODULE));
-        let repeatable = self.repeatable(&command, stage, into);
+        let repeatable = self.repeatable(&command, into);
         fs::write(into.folder.join("command.txt"), repeatable).map_err(io(into.folder))?;
         let done = process::output(&mut command)?;
         let log = text(&done.stderr).replace(&format!("{}/", into.folder.display()), "");
@@ -82,18 +84,24 @@ impl Cpu {
     }
 
     /// The command as it can be repeated in the project's root, without temporary or absolute paths of the project.
-    fn repeatable(&self, command: &Command, stage: &StageBuild, into: &Destination<'_>) -> String {
-        let published = into.published.strip_prefix(&stage.root).unwrap_or(into.published);
+    fn repeatable(&self, command: &Command, into: &Destination<'_>) -> String {
+        let published = into.published.strip_prefix(into.root).unwrap_or(into.published);
         let words = process::words(command.get_args());
         let words = words.replace(&into.folder.display().to_string(), &published.display().to_string());
-        let root = stage.root.canonicalize().unwrap_or_else(|_| stage.root.clone());
+        let root = into.root.canonicalize().unwrap_or_else(|_| into.root.to_owned());
         let words = words.replace(&format!("={}=", root.display()), "=$PWD=");
         format!("{} {words}\n", self.compiler.command.split_whitespace().next().unwrap_or("cc"))
     }
 
-    fn listing(&self, stage: &StageBuild, material: &BuildMaterial, folder: &Path) -> Result<Listing, BuildError> {
+    fn listing(
+        &self,
+        stage: &StageBuild,
+        material: &BuildMaterial,
+        into: &Destination<'_>,
+    ) -> Result<Listing, BuildError> {
+        let folder = into.folder;
         let Some(objdump) = &self.objdump else {
-            return self.assembly(stage, material, folder);
+            return self.assembly(stage, material, into);
         };
         let done = process::output(tool(objdump).current_dir(folder).args(["-d", "--no-show-raw-insn", MODULE]))?;
         if !done.status.success() {
@@ -104,8 +112,13 @@ impl Cpu {
     }
 
     /// The listing of a host without a disassembler: the compiler's own assembly text.
-    fn assembly(&self, stage: &StageBuild, material: &BuildMaterial, folder: &Path) -> Result<Listing, BuildError> {
-        let mut command = self.command(stage, material, folder);
+    fn assembly(
+        &self,
+        stage: &StageBuild,
+        material: &BuildMaterial,
+        into: &Destination<'_>,
+    ) -> Result<Listing, BuildError> {
+        let (mut command, folder) = (self.command(stage, material, into), into.folder);
         let done = process::output(command.arg("-S").arg("-o").arg(folder.join(LISTING)))?;
         if done.status.success() {
             return Ok(Listing::Written { tool: "cc -S".into() });
@@ -115,14 +128,15 @@ impl Cpu {
     }
 
     /// Every file that the compiler read is declared, or belongs to the system.
-    fn check_dependencies(&self, stage: &StageBuild, folder: &Path) -> Result<(), BuildError> {
+    fn check_dependencies(&self, stage: &StageBuild, into: &Destination<'_>) -> Result<(), BuildError> {
+        let folder = into.folder;
         let path = folder.join(DEPENDENCIES);
         let files = depfile::parse(&fs::read_to_string(&path).map_err(io(&path))?)?;
         let resolved = |path: &Path| path.canonicalize().map_err(io(path));
-        let root = resolved(&stage.root)?;
-        let declared = stage.files().map(|(path, _)| resolved(&path)).collect::<Result<BTreeSet<_>, _>>()?;
+        let root = resolved(into.root)?;
+        let declared = stage.files().map(|(path, _)| resolved(&into.root.join(path))).collect::<Result<BTreeSet<_>, _>>()?;
         for file in files.into_iter().filter(|file| !file.starts_with(folder)) {
-            let place = resolved(&stage.root.join(&file))?;
+            let place = resolved(&into.root.join(&file))?;
             if declared.contains(&place) {
                 continue;
             }
@@ -144,12 +158,8 @@ impl Backend for Cpu {
         Language::C
     }
 
-    fn compiler(&self) -> &CompilerId {
-        &self.compiler.id
-    }
-
-    fn standard_flags(&self) -> &[&str] {
-        &FLAGS
+    fn toolchain(&self) -> &Toolchain {
+        &self.toolchain
     }
 
     fn compile(
@@ -161,8 +171,8 @@ impl Backend for Cpu {
         let caller = into.folder.join(CALLER);
         fs::write(&caller, &material.caller).map_err(io(&caller))?;
         let log = self.module(stage, material, into)?;
-        let listing = self.listing(stage, material, into.folder)?;
-        self.check_dependencies(stage, into.folder)?;
+        let listing = self.listing(stage, material, into)?;
+        self.check_dependencies(stage, into)?;
         let module = into.folder.join(MODULE);
         let bytes = fs::read(&module).map_err(io(&module))?;
         Ok(Compiled { module: MODULE, code_sha256: code::code_sha256(&bytes, &module)?, listing, log })

@@ -12,13 +12,12 @@ mod process;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::calling::{ArgType, caller_source};
-use crate::model::{DType, Key, Language};
+use crate::model::build::{BuildMaterial, StageBuild, Toolchain};
+use crate::model::{Key, Language};
 
 pub use cache::{Artifact, BuildCache, BuildInfo, Origin};
 pub use code::CodeError;
@@ -32,11 +31,8 @@ pub trait Backend: Sync {
     /// Language of the sources that it compiles.
     fn language(&self) -> Language;
 
-    /// Identity of the compiler; enters every key.
-    fn compiler(&self) -> &CompilerId;
-
-    /// Flags and macros that it adds to those of every stage; they enter the key.
-    fn standard_flags(&self) -> &[&str];
+    /// Identity of the compiler and the flags that it adds to those of every stage; they enter every key.
+    fn toolchain(&self) -> &Toolchain;
 
     /// Compiles `stage` into files of the existing, empty folder `into`.
     ///
@@ -50,118 +46,11 @@ pub trait Backend: Sync {
     ) -> Result<Compiled, BuildError>;
 }
 
-/// What identifies a compiler: not where it lies, but what it makes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CompilerId {
-    /// First line of its version text, without the name that it was called by.
-    pub version: String,
-    /// Target triple, e.g. `x86_64-linux-gnu`.
-    pub target: String,
-    /// Arguments that are part of the compiler's command (`CC="gcc -m32"`).
-    pub arguments: Vec<String>,
-    /// Hash of what "native" resolves to on this machine: instruction sets, tuning, caches and predefined macros.
-    pub native: Key,
-}
-
-impl std::fmt::Display for CompilerId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} for {}", self.version, self.target)
-    }
-}
-
-/// Everything that compiling one stage needs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StageBuild {
-    /// The project's root.
-    pub root: PathBuf,
-    /// Folder of the package, relative to the root.
-    pub package: PathBuf,
-    /// Source file, relative to the root.
-    pub source: PathBuf,
-    /// SHA-256 of the source and of every declared header, by path relative to the package's folder.
-    pub hashes: BTreeMap<String, Key>,
-    /// Function that the stage launches.
-    pub entry: String,
-    /// Types of its declared arguments, in order.
-    pub args: Vec<ArgType>,
-    /// Macros, by name.
-    pub defines: BTreeMap<String, String>,
-    /// The stage's own compiler flags; their order matters.
-    pub flags: Vec<String>,
-    /// Element type of the shape, if it has one; defines `DTYPE_<NAME>`.
-    pub dtype: Option<DType>,
-}
-
-impl StageBuild {
-    /// Material of the build's key, for the compiler of `backend`. Reads no file.
-    ///
-    /// # Errors
-    /// The source is not among the hashed files.
-    pub fn material(&self, backend: &dyn Backend) -> Result<BuildMaterial, BuildError> {
-        let mut defines = self.defines.clone();
-        if let Some(dtype) = self.dtype {
-            defines.insert(format!("DTYPE_{}", dtype.name().to_uppercase()), "1".to_owned());
-        }
-        let standard = backend.standard_flags().iter().map(|&flag| flag.to_owned());
-        Ok(BuildMaterial {
-            compiler: backend.compiler().clone(),
-            sources: self.hashes.clone(),
-            caller: caller_source(self.include()?, &self.entry, &self.args),
-            defines,
-            flags: standard.chain(self.flags.iter().cloned()).collect(),
-        })
-    }
-
-    /// Path of the source relative to the package's folder, as it is hashed and included.
-    fn include(&self) -> Result<&str, BuildError> {
-        let found = self.hashes.keys().find(|path| normalised(&self.package.join(path)) == normalised(&self.source));
-        found.map(String::as_str).ok_or_else(|| BuildError::SourceNotHashed { stage_source: self.source.clone() })
-    }
-
-    /// The hashed files, as absolute paths with their hashes.
-    fn files(&self) -> impl Iterator<Item = (PathBuf, &Key)> {
-        self.hashes.iter().map(|(path, key)| (self.root.join(normalised(&self.package.join(path))), key))
-    }
-}
-
-/// A path with `.` and `..` resolved by name alone.
-fn normalised(path: &Path) -> PathBuf {
-    use std::path::Component;
-    path.components().fold(PathBuf::new(), |mut done, component| {
-        match component {
-            Component::CurDir => {}
-            Component::ParentDir if done.file_name().is_some() => {
-                done.pop();
-            }
-            other => done.push(other),
-        }
-        done
-    })
-}
-
-/// The one definition of what a build depends on. Holds no absolute path, no time stamp and no label.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BuildMaterial {
-    pub compiler: CompilerId,
-    /// SHA-256 of source and headers, by path relative to the package's folder.
-    pub sources: BTreeMap<String, Key>,
-    /// Text of the translation unit: includes the source and calls its entry.
-    pub caller: String,
-    pub defines: BTreeMap<String, String>,
-    /// All flags in order, the compiler's standard ones first.
-    pub flags: Vec<String>,
-}
-
-impl BuildMaterial {
-    /// Key of the build: names the artifact's folder and enters every subject's key.
-    pub fn key(&self) -> Key {
-        Key::of("build/1", self)
-    }
-}
-
 /// Where a backend writes, and how its files will be named once the folder is in place.
 #[derive(Debug, Clone, Copy)]
 pub struct Destination<'a> {
+    /// The project's root, which sources are relative to.
+    pub root: &'a Path,
     /// Folder to write to.
     pub folder: &'a Path,
     /// The same folder's final name, for commands that people repeat.
@@ -198,8 +87,6 @@ pub enum Listing {
 pub enum BuildError {
     #[error("{path}: {error}; check that the folder exists and can be written to")]
     Io { path: PathBuf, error: std::io::Error },
-    #[error("{}: the source is not among the stage's hashed files; declare it as `source` or in `headers`", stage_source.display())]
-    SourceNotHashed { stage_source: PathBuf },
     #[error("{}: changed or was removed since the plan was made; start again", path.display())]
     SourceChanged { path: PathBuf },
     /// The compiler refused the source.

@@ -10,7 +10,7 @@ use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
-use super::CompilerId;
+use crate::model::build::CompilerId;
 use super::process::{self, ProcessError};
 use crate::atomic::{self, Durability};
 use crate::model::Key;

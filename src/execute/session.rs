@@ -19,7 +19,7 @@ use crate::model::{KernelId, Key, Mode, Timing};
 use crate::plan::{
     self, BuildKeys, Facts, InstantiateError, Plan, PlanError, Prepared, RunState, Setting, Subject, SubjectState, Wanted,
 };
-use crate::profiler;
+use crate::{profiler, stats};
 
 /// Everything outside that a session uses.
 pub struct Tools<'a> {
@@ -140,19 +140,19 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Does everything that `plan` has left to do. `facts` gives what is known by now, each time it is called.
+    /// Does everything that `plan` has left to do. `facts` grow with what the journal is given.
     ///
     /// # Errors
     /// A result could not be kept, or the plan itself turned out to be impossible. Runs that fail are no error: they
     /// are in the outcome.
-    pub fn execute<F: Facts>(
+    pub fn execute(
         mut self,
         experiment: &Experiment,
         plan: Plan,
         wanted: Wanted<'_>,
-        mut facts: impl FnMut() -> Result<F, JournalError>,
+        facts: &dyn Facts,
     ) -> Result<Outcome, SessionError> {
-        let stopped = match self.run(experiment, plan, wanted, &mut facts) {
+        let stopped = match self.run(experiment, plan, wanted, facts) {
             Ok(()) => false,
             Err(Stop::Interrupted) => true,
             Err(Stop::Session(error)) => return Err(error),
@@ -162,21 +162,20 @@ impl<'a> Session<'a> {
         Ok(Outcome { failures: self.failures, stopped })
     }
 
-    fn run<F: Facts>(
+    fn run(
         &mut self,
         experiment: &Experiment,
         plan: Plan,
         wanted: Wanted<'_>,
-        facts: &mut impl FnMut() -> Result<F, JournalError>,
+        facts: &dyn Facts,
     ) -> Result<(), Stop> {
         let plan = self.tune_all(experiment, plan, wanted, facts)?;
         let arms = self.arms(&plan)?;
         self.build_all(arms.iter().flat_map(|(arm, reduced)| [&arm.prepared, reduced]).flat_map(builds).collect())?;
-        let known = facts()?;
         let mut verified = Vec::new();
         for (arm, reduced) in arms {
             let subject = &plan.subjects[arm.subject];
-            let result = self.verify(subject, &arm, &reduced, &known);
+            let result = self.verify(subject, &arm, &reduced, facts);
             if self.keep_going(&arm.name, arm.subject, None, result)?.is_some() {
                 verified.push(arm);
             }
@@ -215,12 +214,12 @@ impl<'a> Session<'a> {
     }
 
     /// Makes the tunings that are missing, and plans again with what they decided.
-    fn tune_all<F: Facts>(
+    fn tune_all(
         &mut self,
         experiment: &Experiment,
         plan: Plan,
         wanted: Wanted<'_>,
-        facts: &mut impl FnMut() -> Result<F, JournalError>,
+        facts: &dyn Facts,
     ) -> Result<Plan, Stop> {
         let waiting = |subject: &Subject| {
             matches!(subject.state, SubjectState::AfterTune { .. })
@@ -232,12 +231,11 @@ impl<'a> Session<'a> {
         for (index, subject) in plan.subjects.iter().enumerate() {
             if waiting(subject) {
                 let name = name(subject);
-                let known = facts()?;
-                let result = self.tune(subject, &known);
+                let result = self.tune(subject, facts);
                 self.keep_going(&name, index, None, result)?;
             }
         }
-        let again = plan::plan(experiment, self.tools.catalog, &self.tools.setting, &facts()?, wanted)?;
+        let again = plan::plan(experiment, self.tools.catalog, &self.tools.setting, facts, wanted)?;
         Ok(again)
     }
 
@@ -409,7 +407,7 @@ impl<'a> Session<'a> {
         let lines = self.measure(plan, arm, Mode::Event, (round, rounds), task)?;
         let set = profiler::event::collect(&lines).map_err(Stop::Subject)?;
         let primary = set.samples.iter().find(|samples| samples.timing == Timing::ColdIsolated);
-        let median_ns = primary.and_then(|samples| crate::stats::median(&samples.ns));
+        let median_ns = primary.map(|samples| median(&samples.ns)).transpose()?;
         self.keep(plan, arm, Mode::Event, (round, rounds), position, Body::Event(set), median_ns)
     }
 
@@ -499,6 +497,13 @@ fn labels(subject: &Subject, mode: Option<Mode>) -> Labels {
 
 fn builds(prepared: &Prepared) -> Vec<StageBuild> {
     prepared.builds.clone()
+}
+
+fn median(ns: &[f64]) -> Result<f64, Stop> {
+    stats::median(ns).map_err(|error| {
+        let message = format!("the worker's samples: {error}");
+        Stop::Subject(Failure { kind: FailureKind::Internal, stage: None, message })
+    })
 }
 
 /// Says that a failure happened on the reduced shape.

@@ -10,7 +10,7 @@ use crate::expr::Scope;
 use crate::model::protocol::{Candidate, CandidateOutcome, Failure, FailureKind, Launchable, Line, Task};
 use crate::model::{Choices, Key, Tiling};
 use crate::plan::space::{Point, TuneTarget, search, targets};
-use crate::plan::{self, Facts, Prepared, Subject};
+use crate::plan::{self, Facts, PlanError, Prepared, Subject};
 
 /// A process that dies takes its candidate with it; a space in which this many die is given up.
 const MOST_DEATHS: usize = 8;
@@ -25,7 +25,7 @@ impl Session<'_> {
         for target in targets(package, &subject.shape, cores, &root).map_err(Stop::planning)? {
             let (key, _) = plan::tuning_key(&self.tools.setting, package, &subject.shape, &tiling, &target, &root, &self.build_keys)
                 .map_err(Stop::planning)?;
-            let chosen = match facts.tuning(&key) {
+            let chosen = match facts.tuning(&subject.id, &target, &key).map_err(PlanError::from)? {
                 Some(choices) => choices,
                 None => self.tune_target(subject, package, &target, key, &tiling, &root)?,
             };

@@ -427,5 +427,3 @@ fn reference(
     Ok(Reference { formula, output, tolerance })
 }
 
-#[cfg(test)]
-pub(crate) mod tests;

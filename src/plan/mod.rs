@@ -69,15 +69,23 @@ impl Protocols {
 
 /// What is known from earlier runs.
 pub trait Facts: Sync {
-    /// Sample sets recorded for a measurement.
-    fn sample_sets(&self, measurement: &Key) -> u32;
+    /// Sample sets recorded for a measurement in `mode`.
+    fn sample_sets(&self, mode: Mode, measurement: &Key) -> u32;
     /// The verification succeeded before.
     fn is_verified(&self, verification: &Key) -> bool;
     /// Choices that a tuning made.
-    fn tuning(&self, tuning: &Key) -> Option<Choices>;
+    ///
+    /// # Errors
+    /// There is a result and it cannot be read.
+    fn tuning(&self, id: &KernelId, target: &TuneTarget, tuning: &Key) -> Result<Option<Choices>, FactsError>;
     /// Key of the newest measurement of the same kernel, shape and mode on the same device.
     fn latest(&self, slot: &Slot<'_>) -> Option<Key>;
 }
+
+/// Something is known and cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct FactsError(pub String);
 
 /// A run as people name it, whatever its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +122,8 @@ pub struct Subject {
     pub listed: bool,
     /// Number of the experiment's shape that it belongs to; subjects of one group are measured in turn.
     pub group: usize,
+    /// The same kernel's next lower version at the same shape: what its dev log compares with.
+    pub previous: Option<usize>,
     pub state: SubjectState,
     pub runs: Vec<Run>,
 }
@@ -233,6 +243,8 @@ pub enum PlanError {
     Only(EvalError),
     #[error("{0} is not in the catalogue")]
     NoPackage(KernelId),
+    #[error(transparent)]
+    Facts(#[from] FactsError),
 }
 
 /// Plans `experiment`.
@@ -273,6 +285,7 @@ struct Want<'a> {
     modes: Vec<Mode>,
     listed: bool,
     group: usize,
+    previous: Option<usize>,
 }
 
 impl<'a> Planner<'a> {
@@ -333,6 +346,12 @@ impl<'a> Planner<'a> {
         }
         let index = self.add(package, shape, &modes, group);
         self.wants[index].listed = true;
+        if modes.contains(&Mode::Event)
+            && let Some(previous) = self.catalog.previous(id)
+        {
+            let shape = instantiate::complete_shape(previous, given, &self.root)?;
+            self.wants[index].previous = Some(self.add(previous, shape, &[Mode::Event], group));
+        }
         Ok(Some(index))
     }
 
@@ -360,7 +379,7 @@ impl<'a> Planner<'a> {
     fn add(&mut self, package: &'a Package, shape: Shape, modes: &[Mode], group: usize) -> usize {
         let (wants, known) = (&mut self.wants, &mut self.known);
         let index = *known.entry((package.id.clone(), shape)).or_insert_with_key(|(_, shape)| {
-            wants.push(Want { package, shape: shape.clone(), modes: Vec::new(), listed: false, group });
+            wants.push(Want { package, shape: shape.clone(), modes: Vec::new(), listed: false, group, previous: None });
             wants.len() - 1
         });
         let want = &mut self.wants[index];
@@ -428,8 +447,8 @@ struct Decider<'a> {
 impl Decider<'_> {
     fn subject(&self, want: Want<'_>) -> Result<Subject, PlanError> {
         let (state, runs) = self.state(&want)?;
-        let Want { package, shape, listed, group, .. } = want;
-        Ok(Subject { id: package.id.clone(), shape, listed, group, state, runs })
+        let Want { package, shape, listed, group, previous, .. } = want;
+        Ok(Subject { id: package.id.clone(), shape, listed, group, previous, state, runs })
     }
 
     fn state(&self, want: &Want<'_>) -> Result<(SubjectState, Vec<Run>), PlanError> {
@@ -460,7 +479,8 @@ impl Decider<'_> {
             let (key, points) =
                 tuning_key(self.setting, package, shape, &tiling, &target, &self.root, &self.builds)?;
             let is_known = pending.is_empty() || target != TuneTarget::Pipeline;
-            match is_known.then(|| self.facts.tuning(&key)).flatten() {
+            let known = if is_known { self.facts.tuning(&package.id, &target, &key)? } else { None };
+            match known {
                 Some(choices) => decide(&mut tiling, &target, choices),
                 None => pending.push(Tuning { target, key: is_known.then_some(key), points }),
             }
@@ -478,7 +498,7 @@ impl Decider<'_> {
     }
 
     fn run_state(&self, measurement: Key, slot: &Slot<'_>) -> RunState {
-        let (have, want) = (self.facts.sample_sets(&measurement), self.setting.protocols.rounds(slot.mode));
+        let (have, want) = (self.facts.sample_sets(slot.mode, &measurement), self.setting.protocols.rounds(slot.mode));
         if self.wanted.remeasure {
             return RunState::Stale(Stale::Remeasure);
         }

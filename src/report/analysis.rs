@@ -71,7 +71,7 @@ impl Part {
 }
 
 /// A measured run with its numbers.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(super) struct Analysis<'a> {
     pub run: &'a Run,
     pub records: &'a [Record],
