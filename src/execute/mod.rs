@@ -63,6 +63,8 @@ pub struct TuningResult {
     pub shape: Shape,
     pub target: TuneTarget,
     pub key: Key,
+    /// What `key` depends on.
+    pub material: serde_json::Value,
     pub chosen: Choices,
     pub history: Vec<Tried>,
     /// Every valid point was tried.

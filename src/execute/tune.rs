@@ -72,7 +72,17 @@ impl Session<'_> {
         };
         let chosen = found.points[number].choices.clone();
         let tried = outcomes.len();
+        let material = plan::tuning_explanation(
+            &setting,
+            package,
+            &subject.shape,
+            tiling,
+            target,
+            root,
+            &self.build_keys,
+        );
         let result = TuningResult {
+            material: material.map_err(Stop::planning)?,
             id: subject.id.clone(),
             shape: subject.shape.clone(),
             target: target.clone(),

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::catalog::{Catalog, Package};
+use crate::catalog::{Catalog, LookupError, Package};
 use crate::expr::{EvalError, Expr, Scope};
 use crate::manifest::{Baseline, Experiment};
 use crate::model::build::Toolchain;
@@ -241,8 +241,8 @@ pub enum PlanError {
     Instantiate(#[from] InstantiateError),
     #[error("--only: {0}; names are kernel, version, language, mode and the parameters of the kernel")]
     Only(EvalError),
-    #[error("{0} is not in the catalogue")]
-    NoPackage(KernelId),
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
     #[error(transparent)]
     Facts(#[from] FactsError),
 }
@@ -311,7 +311,13 @@ impl<'a> Planner<'a> {
     }
 
     fn package(&self, id: &KernelId) -> Result<&'a Package, PlanError> {
-        self.catalog.package(id).ok_or_else(|| PlanError::NoPackage(id.clone()))
+        Ok(self.catalog.package(id)?)
+    }
+
+    /// The next lower version of the same kernel, if there is one.
+    fn predecessor(&self, id: &KernelId) -> Result<Option<&'a Package>, PlanError> {
+        let Some(version) = self.catalog.previous(id) else { return Ok(None) };
+        self.package(&KernelId { version, ..id.clone() }).map(Some)
     }
 
     fn add_shape(&mut self, group: usize, given: &Shape) -> Result<(), PlanError> {
@@ -347,7 +353,7 @@ impl<'a> Planner<'a> {
         let index = self.add(package, shape, &modes, group);
         self.wants[index].listed = true;
         if modes.contains(&Mode::Event)
-            && let Some(previous) = self.catalog.previous(id)
+            && let Some(previous) = self.predecessor(id)?
         {
             let shape = instantiate::complete_shape(previous, given, &self.root)?;
             self.wants[index].previous = Some(self.add(previous, shape, &[Mode::Event], group));
@@ -396,10 +402,13 @@ impl<'a> Planner<'a> {
     ) -> Result<(), PlanError> {
         let id = &self.wants[candidate].package.id;
         let other = match baseline {
-            Baseline::Recorded(path) => Err(BaselineSubject::Recorded(path.clone())),
-            Baseline::Previous => self.catalog.previous(id).ok_or_else(|| BaselineSubject::None {
-                reason: format!("{} {} is the first version", id.kernel, id.version),
-            }),
+            Baseline::File(path) => Err(BaselineSubject::Recorded(path.clone())),
+            Baseline::Previous => match self.predecessor(id)? {
+                Some(package) => Ok(package),
+                None => Err(BaselineSubject::None {
+                    reason: format!("{} {} is the first version", id.kernel, id.version),
+                }),
+            },
             Baseline::Kernel { kernel, version } => {
                 let other = KernelId { kernel: kernel.clone(), version: *version, language: id.language };
                 if other == *id {
@@ -554,6 +563,40 @@ pub fn tuning_key(
     root: &Scope<'_>,
     builds: &BuildKeys,
 ) -> Result<(Key, u128), InstantiateError> {
+    with_tuning_material(setting, package, shape, tiling, target, root, builds, |material| {
+        (material.key(), material.axes.axes.iter().map(|(_, values)| values.len() as u128).product())
+    })
+}
+
+/// Everything that the key of the tuning of `target` depends on.
+///
+/// # Errors
+/// As [`instantiate::instantiate`].
+pub fn tuning_explanation(
+    setting: &Setting<'_>,
+    package: &Package,
+    shape: &Shape,
+    tiling: &Tiling,
+    target: &TuneTarget,
+    root: &Scope<'_>,
+    builds: &BuildKeys,
+) -> Result<serde_json::Value, InstantiateError> {
+    with_tuning_material(setting, package, shape, tiling, target, root, builds, |material| {
+        serde_json::to_value(material).expect("key material serialises to JSON")
+    })
+}
+
+#[expect(clippy::too_many_arguments, reason = "what a tuning depends on, each a different thing")]
+fn with_tuning_material<T>(
+    setting: &Setting<'_>,
+    package: &Package,
+    shape: &Shape,
+    tiling: &Tiling,
+    target: &TuneTarget,
+    root: &Scope<'_>,
+    builds: &BuildKeys,
+    then: impl FnOnce(&keys::TuningMaterial<'_>) -> T,
+) -> Result<T, InstantiateError> {
     let axes = space::axes(package, target, shape, setting.device.cores.len(), root)?;
     // Stages are tuned one by one, independent of one another; the pipeline with the stages' tilings.
     let decided = if *target == TuneTarget::Pipeline { tiling.clone() } else { Tiling::default() };
@@ -562,7 +605,7 @@ pub fn tuning_key(
         let macros = stage.defines.iter().map(|(name, expr)| (name.as_str(), expr.source())).collect();
         (stage.name.as_str(), macros)
     });
-    let material = keys::TuningMaterial {
+    Ok(then(&keys::TuningMaterial {
         builds: prepared.builds_by_stage(),
         defines: defines.collect(),
         target: target.to_string(),
@@ -573,8 +616,7 @@ pub fn tuning_key(
         device: &setting.device.id,
         protocol: &setting.protocols.tuning,
         limits: setting.protocols.search,
-    };
-    Ok((material.key(), axes.axes.iter().map(|(_, values)| values.len() as u128).product()))
+    }))
 }
 
 fn too_large(prepared: &Prepared, device: &Device) -> Option<String> {
