@@ -1,10 +1,13 @@
 //! mlarun: declarative experiments over kernels, with numbers that can be believed.
 
+
 mod atomic;
 pub mod backend;
 pub mod catalog;
+
 pub mod conf;
 pub mod device;
+pub mod diagnostic;
 pub mod execute;
 pub mod expr;
 pub mod manifest;
@@ -13,6 +16,7 @@ pub mod plan;
 pub mod profiler;
 pub mod report;
 pub mod roofline;
+pub mod spanned;
 pub mod stats;
 pub mod store;
 pub mod worker;

@@ -1,5 +1,111 @@
+//! Kernel packages found under `kernels/`: which there are, and what each declares. Runs and compiles nothing.
+
+mod einsum;
+mod files;
+#[cfg(test)]
+pub(crate) mod fixture;
+mod load;
+mod names;
+mod new_version;
 mod package;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use crate::diagnostic::{Diagnostic, nearest};
+use crate::model::{KernelId, Language, Version};
+
+pub use new_version::{NewVersionError, new_version};
 pub use package::*;
-use crate::model::KernelId;
-pub struct Catalog;
-impl Catalog { pub fn package(&self, _:&KernelId)->Option<&Package>{None} pub fn previous(&self,_:&KernelId)->Option<&Package>{None}}
+
+/// Every package of a project. A broken one is kept with what is wrong with it, so that only what uses it fails.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    kernels: BTreeMap<(Language, String), BTreeMap<Version, Result<Package, Vec<Diagnostic>>>>,
+    /// What is wrong with the tree itself: folders that are no package.
+    stray: Vec<Diagnostic>,
+}
+
+/// Why a package cannot be had.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum LookupError {
+    #[error(
+        "there is no kernel `{kernel}` in the language {language}{}",
+        nearest.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
+    )]
+    UnknownKernel { kernel: String, language: Language, nearest: Option<String> },
+    #[error("{kernel} ({language}) has no version {version}; it has {}", listed(known))]
+    UnknownVersion { kernel: String, language: Language, version: Version, known: Vec<Version> },
+    /// The package's own diagnostics say why.
+    #[error("the package of {id} is broken ({} problems)", diagnostics.len())]
+    Broken { id: KernelId, diagnostics: Vec<Diagnostic> },
+}
+
+fn listed(versions: &[Version]) -> String {
+    versions.iter().map(Version::to_string).collect::<Vec<_>>().join(", ")
+}
+
+impl Catalog {
+    fn versions_of(&self, language: Language, kernel: &str) -> impl DoubleEndedIterator<Item = Version> + '_ {
+        self.kernels.get(&(language, kernel.to_owned())).into_iter().flat_map(|versions| versions.keys().copied())
+    }
+
+    /// The package of `id`.
+    ///
+    /// # Errors
+    /// No such kernel, no such version, or a broken package.
+    pub fn package(&self, id: &KernelId) -> Result<&Package, LookupError> {
+        let KernelId { kernel, version, language } = id;
+        let Some(versions) = self.kernels.get(&(*language, kernel.clone())) else {
+            let nearest = nearest(kernel, self.kernels(*language)).map(str::to_owned);
+            return Err(LookupError::UnknownKernel { kernel: kernel.clone(), language: *language, nearest });
+        };
+        match versions.get(version) {
+            Some(Ok(package)) => Ok(package),
+            Some(Err(diagnostics)) => {
+                Err(LookupError::Broken { id: id.clone(), diagnostics: diagnostics.clone() })
+            }
+            None => Err(LookupError::UnknownVersion {
+                kernel: kernel.clone(),
+                language: *language,
+                version: *version,
+                known: versions.keys().copied().collect(),
+            }),
+        }
+    }
+
+    /// Names of the kernels in `language`, sorted.
+    pub fn kernels(&self, language: Language) -> impl Iterator<Item = &str> {
+        self.kernels.keys().filter(move |(of, _)| *of == language).map(|(_, kernel)| kernel.as_str())
+    }
+
+    /// Versions of `kernel` in `language`, the base version first; empty for an unknown kernel. Broken ones count.
+    pub fn versions(&self, language: Language, kernel: &str) -> Vec<Version> {
+        self.versions_of(language, kernel).collect()
+    }
+
+    /// The newest version.
+    pub fn latest(&self, language: Language, kernel: &str) -> Option<Version> {
+        self.versions_of(language, kernel).next_back()
+    }
+
+    /// The next lower version that exists, which `previous` means.
+    pub fn previous(&self, id: &KernelId) -> Option<Version> {
+        self.versions_of(id.language, &id.kernel).take_while(|version| *version < id.version).last()
+    }
+
+    /// Every sound package, by language, kernel and version.
+    pub fn packages(&self) -> impl Iterator<Item = &Package> {
+        self.kernels.values().flat_map(BTreeMap::values).filter_map(|package| package.as_ref().ok())
+    }
+
+    /// Everything that is wrong with the tree and with any package, whether used or not.
+    pub fn diagnostics(&self) -> Vec<Diagnostic> {
+        let broken = self.kernels.values().flat_map(BTreeMap::values).filter_map(|package| package.as_ref().err());
+        let mut diagnostics: Vec<Diagnostic> = self.stray.iter().chain(broken.flatten()).cloned().collect();
+        crate::diagnostic::sort(&mut diagnostics);
+        diagnostics
+    }
+}

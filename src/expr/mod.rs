@@ -9,8 +9,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use cel::common::ast::Expr as Ast;
 use cel::extractors::Arguments;
-use cel::{Context, ExecutionError, Program};
+use cel::{Context, ExecutionError, IdedExpr, ParseErrors, Program};
 
 use crate::model::{Choices, DType, Value};
 
@@ -23,6 +24,9 @@ pub struct Expr {
     source: String,
     form: Form,
     variables: BTreeSet<String>,
+    functions: BTreeSet<String>,
+    /// `(variable, field)` of every `variable.field`.
+    fields: BTreeSet<(String, String)>,
 }
 
 /// Names and integers are most of what a kernel package holds; they need no interpreter.
@@ -33,6 +37,12 @@ enum Form {
     Program(Arc<Program>),
 }
 
+/// Functions of CEL itself that a text may call.
+const BUILT_IN: [&str; 14] = [
+    "all", "bool", "contains", "double", "endsWith", "exists", "has", "int", "matches", "size", "startsWith", "string",
+    "type", "uint",
+];
+
 impl Expr {
     /// The text that it was parsed from.
     pub fn source(&self) -> &str {
@@ -42,6 +52,21 @@ impl Expr {
     /// Names of the variables that it reads.
     pub fn variables(&self) -> &BTreeSet<String> {
         &self.variables
+    }
+
+    /// Names of the functions that it calls; operators are none.
+    pub fn functions(&self) -> &BTreeSet<String> {
+        &self.functions
+    }
+
+    /// The fields that it reads of the variable `name`: `block` of `tile.block`.
+    pub fn fields_of<'e>(&'e self, name: &'e str) -> impl Iterator<Item = &'e str> {
+        self.fields.iter().filter(move |(variable, _)| variable == name).map(|(_, field)| field.as_str())
+    }
+
+    /// Every function that an expression may call.
+    pub fn callable() -> impl Iterator<Item = &'static str> {
+        FUNCTIONS.into_iter().chain(BUILT_IN)
     }
 
     /// An expression that is the literal `value`.
@@ -120,16 +145,38 @@ impl FromStr for Expr {
     type Err = ParseError;
 
     fn from_str(source: &str) -> Result<Self, Self::Err> {
-        let error = |reason: String| ParseError { source_text: source.to_owned(), reason };
-        let program = Program::compile(source).map_err(|errors| error(errors.to_string()))?;
+        let program = Program::compile(source).map_err(|errors| ParseError::first_of(source, &errors))?;
         let references = program.references();
         let variables: BTreeSet<String> = references.variables().into_iter().map(str::to_owned).collect();
+        let named = |name: &&str| name.starts_with(|first: char| first.is_ascii_alphabetic());
+        let functions = references.functions().into_iter().filter(named).map(str::to_owned).collect();
+        let mut fields = BTreeSet::new();
+        collect_fields(program.expression(), &mut fields);
         let form = match source.parse() {
             Ok(value) => Form::Integer(value),
             Err(_) if variables.len() == 1 && variables.contains(source) => Form::Name,
             Err(_) => Form::Program(Arc::new(program)),
         };
-        Ok(Expr { source: source.to_owned(), form, variables })
+        Ok(Expr { source: source.to_owned(), form, variables, functions, fields })
+    }
+}
+
+/// Adds `(variable, field)` of every `variable.field` in `node`.
+fn collect_fields(node: &IdedExpr, fields: &mut BTreeSet<(String, String)>) {
+    match &node.expr {
+        Ast::Select(select) => match &select.operand.expr {
+            Ast::Ident(variable) => {
+                fields.insert((variable.clone(), select.field.clone()));
+            }
+            _ => collect_fields(&select.operand, fields),
+        },
+        Ast::Call(call) => {
+            call.target.iter().for_each(|target| collect_fields(target, fields));
+            call.args.iter().for_each(|argument| collect_fields(argument, fields));
+        }
+        Ast::List(list) => list.elements.iter().for_each(|element| collect_fields(element, fields)),
+        // Comprehensions, maps and structs have no scalar value of their own; what they read is checked when evaluated.
+        _ => {}
     }
 }
 
@@ -157,6 +204,23 @@ impl PartialEq for Expr {
 pub struct ParseError {
     pub source_text: String,
     pub reason: String,
+    /// Byte of the text at which it stops being an expression.
+    pub at: usize,
+}
+
+impl ParseError {
+    fn first_of(source: &str, errors: &ParseErrors) -> ParseError {
+        let first = errors.errors.iter().min_by_key(|error| error.pos);
+        let (line, column) = first.map_or((1, 1), |error| error.pos);
+        let index = |from_one: isize| usize::try_from(from_one - 1).unwrap_or(0);
+        let line_start: usize = source.split_inclusive('\n').take(index(line)).map(str::len).sum();
+        let column_bytes = source[line_start..].char_indices().nth(index(column)).map(|(byte, _)| byte);
+        ParseError {
+            source_text: source.to_owned(),
+            reason: first.map_or_else(|| "it is empty".to_owned(), |error| error.msg.clone()),
+            at: column_bytes.map_or(source.len(), |byte| line_start + byte),
+        }
+    }
 }
 
 /// The expression has no value here.
@@ -316,5 +380,16 @@ mod tests {
     fn variables_are_listed() {
         let expr: Expr = "s == 16 && tile.block > min(t, 2)".parse().expect("it parses");
         assert_eq!(expr.variables().iter().collect::<Vec<_>>(), ["s", "t", "tile"]);
+        assert_eq!(expr.fields_of("tile").collect::<Vec<_>>(), ["block"]);
+        assert_eq!(expr.functions().iter().collect::<Vec<_>>(), ["min"]);
+    }
+
+    #[test]
+    fn a_syntax_error_knows_where_it_is() {
+        let at = |source: &str| source.parse::<Expr>().expect_err(source).at;
+        assert_eq!(at("s == "), 5);
+        assert_eq!(at("s = 16"), 2);
+        assert_eq!(at("'µ' == s t"), 10);
+        assert_eq!(at(""), 0);
     }
 }

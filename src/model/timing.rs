@@ -17,6 +17,9 @@ pub enum Timing {
 }
 
 impl Timing {
+    /// Every timing, the primary one first.
+    pub const ALL: [Timing; 3] = [Timing::ColdIsolated, Timing::WarmIsolated, Timing::WarmBatched];
+
     /// Name in records and tables.
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,0 +1,133 @@
+//! Expressions of a package: parsed once for each text, every name in them checked. Evaluates nothing.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+
+use crate::diagnostic::{Diagnostic, Place, nearest, suggestion};
+use crate::expr::{Expr, ParseError};
+use crate::spanned::{Kind, Node};
+
+/// Expressions by their text: the versions of a design share most of theirs.
+#[derive(Default)]
+pub struct Interner(RefCell<HashMap<String, Result<Expr, ParseError>>>);
+
+impl Interner {
+    /// The expression of `text`.
+    pub fn parse(&self, text: &str) -> Result<Expr, ParseError> {
+        if let Some(known) = self.0.borrow().get(text) {
+            return known.clone();
+        }
+        let parsed = text.parse();
+        self.0.borrow_mut().insert(text.to_owned(), parsed.clone());
+        parsed
+    }
+}
+
+/// The names that an expression may use where it stands.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    /// Parameters, lets and `cores`.
+    pub variables: BTreeSet<String>,
+    /// Choices, as `tile.<choice>`.
+    pub choices: BTreeSet<String>,
+}
+
+/// The expression that `node`, which is `what`, holds: a text, or a number or boolean standing for one.
+pub fn expression(
+    node: &Node,
+    what: &str,
+    names: &Names,
+    interner: &Interner,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Option<Expr> {
+    let text = match &node.kind {
+        Kind::Text(text) => text.clone(),
+        Kind::Int(value) => value.to_string(),
+        Kind::Float(value) if value.is_finite() => format!("{value:?}"),
+        Kind::Bool(value) => value.to_string(),
+        other => {
+            let label = format!("this is {}", other.described());
+            diagnostics.push(Diagnostic::error(&node.at, format!("{what} must be an expression")).label(label));
+            return None;
+        }
+    };
+    let expr = match interner.parse(&text) {
+        Ok(expr) => expr,
+        Err(error) => {
+            diagnostics.push(syntax_error(node, what, &error));
+            return None;
+        }
+    };
+    let before = diagnostics.len();
+    check_names(node, what, &expr, names, diagnostics);
+    (diagnostics.len() == before).then_some(expr)
+}
+
+fn syntax_error(node: &Node, what: &str, error: &ParseError) -> Diagnostic {
+    let place = within(node, error.at, 1);
+    let message = if error.source_text.trim().is_empty() {
+        format!("{what} is empty")
+    } else {
+        format!("{what} is not an expression")
+    };
+    Diagnostic::error(&place, message).label(error.reason.clone())
+}
+
+/// Reports every variable, choice and function that `expr`, standing in `node`, may not use.
+pub fn check_names(node: &Node, what: &str, expr: &Expr, names: &Names, diagnostics: &mut Vec<Diagnostic>) {
+    for variable in expr.variables() {
+        if variable == "tile" && !names.choices.is_empty() || names.variables.contains(variable) {
+            continue;
+        }
+        let place = word(node, variable);
+        let message = format!("{what} uses the unknown name `{variable}`");
+        let help = if variable == "tile" {
+            Some("there is no choice that it could use here".to_owned())
+        } else {
+            suggestion(variable, names.variables.iter().map(String::as_str))
+        };
+        diagnostics.push(Diagnostic::error(&place, message).label("unknown name").maybe_help(help));
+    }
+    if !names.choices.is_empty() {
+        for choice in expr.fields_of("tile").filter(|choice| !names.choices.contains(*choice)) {
+            let message = format!("{what} uses the unknown choice `tile.{choice}`");
+            let help = suggestion(choice, names.choices.iter().map(String::as_str));
+            diagnostics.push(Diagnostic::error(&word(node, choice), message).label("unknown choice").maybe_help(help));
+        }
+    }
+    for function in expr.functions() {
+        if !Expr::callable().any(|known| known == function) {
+            let message = format!("{what} calls the unknown function `{function}`");
+            let help = nearest(function, Expr::callable()).map(|near| format!("did you mean `{near}`?"));
+            diagnostics.push(Diagnostic::error(&word(node, function), message).label("unknown function").maybe_help(help));
+        }
+    }
+}
+
+/// The place of the word `name` in the text that `node` holds; all of the text where it cannot be told.
+fn word(node: &Node, name: &str) -> Place {
+    let Kind::Text(text) = &node.kind else { return node.at.clone() };
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let found = text.match_indices(name).find(|(start, _)| {
+        let before = start.checked_sub(1).map(|at| text.as_bytes()[at]);
+        let after = text.as_bytes().get(start + name.len()).copied();
+        !before.is_some_and(letter) && !after.is_some_and(letter)
+    });
+    found.map_or_else(|| node.at.clone(), |(start, _)| within(node, start, name.len()))
+}
+
+/// The place of `length` bytes from the byte `start` on in the text that `node` holds; all of the text where the file
+/// writes it with escapes.
+fn within(node: &Node, start: usize, length: usize) -> Place {
+    let Kind::Text(text) = &node.kind else { return node.at.clone() };
+    let written = node.at.text();
+    let quote = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| written.starts_with(quote));
+    let Some(quote) = quote else { return node.at.clone() };
+    if written.get(quote.len()..written.len() - quote.len()) != Some(text) {
+        return node.at.clone();
+    }
+    let from = node.at.span.start + quote.len() + start;
+    // The end of the text is shown by its closing quote.
+    let to = (from + length).min(node.at.span.end).max(from);
+    Place::new(&node.at.file, from..to)
+}

@@ -1,0 +1,213 @@
+//! `[[stages]]`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::super::files;
+use super::super::names::Names;
+use super::super::package::{Stage, StageArg, Tensor};
+use super::Reader;
+use super::parameters::is_identifier;
+use crate::diagnostic::{Diagnostic, suggestion};
+use crate::expr::Expr;
+use crate::model::Key;
+use crate::spanned::{Fields, Kind, Node, fields};
+
+/// Blocks along x, y, z.
+const AXES: [&str; 3] = ["block.x", "block.y", "block.z"];
+
+impl Reader<'_> {
+    pub(super) fn stages(&mut self, node: Option<&Node>, names: &Names, tensors: &[Tensor]) -> Vec<Stage> {
+        let Some(node) = node else { return Vec::new() };
+        let nodes = fields::list(node, "`stages`", &mut self.diagnostics).unwrap_or_default();
+        if matches!(&node.kind, Kind::Array(stages) if stages.is_empty()) {
+            self.error(node, "a kernel needs at least one stage", "empty");
+        }
+        let mut earlier: Vec<&str> = Vec::new();
+        let mut stages = Vec::new();
+        for node in nodes {
+            stages.extend(self.stage(node, names, tensors, &mut earlier));
+        }
+        stages
+    }
+
+    fn stage<'n>(
+        &mut self,
+        node: &'n Node,
+        names: &Names,
+        tensors: &[Tensor],
+        earlier: &mut Vec<&'n str>,
+    ) -> Option<Stage> {
+        let mut table = Fields::of(node, "a stage", &mut self.diagnostics)?;
+        let name_node = table.require("name", &mut self.diagnostics);
+        let name = name_node.and_then(|node| self.stage_name(node, earlier));
+        let owner = name.map_or_else(|| "a stage".to_owned(), |name| format!("the stage `{name}`"));
+        let after = table.get("after").map(|node| self.after(node, &owner, earlier)).unwrap_or_default();
+        earlier.extend(name);
+        let (space, names) = self.space(table.get("space"), &owner, names);
+        let mut hashes = BTreeMap::new();
+        let source = table.require("source", &mut self.diagnostics);
+        let source = source.and_then(|node| self.file(node, "`source`", &mut hashes));
+        let headers = table.get("headers").map(|node| self.headers(node, &mut hashes)).unwrap_or_default();
+        let entry = table.require("entry", &mut self.diagnostics).and_then(|node| self.entry(node));
+        let args = table.require("args", &mut self.diagnostics);
+        let args = args.and_then(|node| self.args(node, &owner, &names, tensors));
+        let grid = table.require("grid", &mut self.diagnostics).and_then(|node| self.grid(node, &owner, &names));
+        let mut optional = |reader: &mut Self, key: &'static str| {
+            table.get(key).map(|node| reader.expression(node, &format!("`{key}` of {owner}"), &names))
+        };
+        let threads = optional(self, "threads").unwrap_or_else(|| Some(Expr::literal(1)));
+        let when = optional(self, "when");
+        let mut cost = |reader: &mut Self, key: &'static str| {
+            let node = table.require(key, &mut reader.diagnostics)?;
+            reader.expression(node, &format!("`{key}` of {owner}"), &names)
+        };
+        let (flops, bytes) = (cost(self, "flops"), cost(self, "bytes"));
+        let stream = table.get("stream").map_or(Some(0), |node| self.stream(node));
+        let defines = table.get("defines").map(|node| self.defines(node, &owner, &names)).unwrap_or_default();
+        let flags = table.get("flags").map(|node| self.strings(node, "a flag")).unwrap_or_default();
+        table.finish(&mut self.diagnostics);
+        Some(Stage {
+            name: name?.to_owned(),
+            source: source?,
+            headers,
+            hashes,
+            entry: entry?,
+            defines,
+            flags: flags.into_iter().map(|(_, flag)| flag.to_owned()).collect(),
+            args: args?,
+            grid: grid?,
+            threads: threads?,
+            stream: stream?,
+            after,
+            when: match when {
+                Some(when) => Some(when?),
+                None => None,
+            },
+            flops: flops?,
+            bytes: bytes?,
+            space,
+        })
+    }
+
+    fn stage_name<'n>(&mut self, node: &'n Node, earlier: &[&str]) -> Option<&'n str> {
+        let name = fields::text(node, "`name`", &mut self.diagnostics)?;
+        if !is_identifier(name) {
+            // Stages name files and folders.
+            self.error(node, format!("`{name}` is no name of a stage"), "letters, digits and `_`, a letter first");
+        } else if earlier.contains(&name) {
+            self.error(node, format!("there are two stages `{name}`"), "choose another name");
+        }
+        Some(name)
+    }
+
+    fn after(&mut self, node: &Node, owner: &str, earlier: &[&str]) -> Vec<String> {
+        let mut after = Vec::new();
+        for (node, name) in self.strings(node, "`after`") {
+            if earlier.contains(&name) {
+                after.push(name.to_owned());
+                continue;
+            }
+            let message = format!("{owner} waits for `{name}`, which is no earlier stage");
+            let help = suggestion(name, earlier.iter().copied());
+            self.diagnostics.push(Diagnostic::error(&node.at, message).label("no earlier stage").maybe_help(help));
+        }
+        after
+    }
+
+    fn headers(&mut self, node: &Node, hashes: &mut BTreeMap<String, Key>) -> Vec<PathBuf> {
+        let nodes = fields::list(node, "`headers`", &mut self.diagnostics).unwrap_or_default();
+        nodes.iter().filter_map(|node| self.file(node, "a header", hashes)).collect()
+    }
+
+    /// The declared file, relative to the root; its hash is added under its declared path.
+    fn file(&mut self, node: &Node, what: &str, hashes: &mut BTreeMap<String, Key>) -> Option<PathBuf> {
+        let declared = fields::text(node, what, &mut self.diagnostics)?;
+        match files::declared(self.location.root, self.location.folder, declared) {
+            Ok(file) => {
+                if hashes.insert(declared.to_owned(), file.hash).is_some() {
+                    self.error(node, format!("`{declared}` is listed twice"), "leave it out here");
+                }
+                Some(file.path)
+            }
+            Err(problem) => {
+                self.error(node, format!("{what} `{declared}` cannot be used"), problem);
+                None
+            }
+        }
+    }
+
+    fn entry(&mut self, node: &Node) -> Option<String> {
+        let entry = fields::text(node, "`entry`", &mut self.diagnostics)?;
+        if !is_identifier(entry) {
+            self.error(node, format!("`{entry}` is no name of a function"), "letters, digits and `_`, a letter first");
+            return None;
+        }
+        Some(entry.to_owned())
+    }
+
+    fn args(&mut self, node: &Node, owner: &str, names: &Names, tensors: &[Tensor]) -> Option<Vec<StageArg>> {
+        let what = format!("an argument of {owner}");
+        let nodes = fields::list(node, &what, &mut self.diagnostics)?;
+        let args: Vec<Option<StageArg>> = nodes.iter().map(|node| self.arg(node, &what, names, tensors)).collect();
+        args.into_iter().collect()
+    }
+
+    fn arg(&mut self, node: &Node, what: &str, names: &Names, tensors: &[Tensor]) -> Option<StageArg> {
+        if let Kind::Text(text) = &node.kind {
+            if text == "thread" {
+                return Some(StageArg::Thread);
+            }
+            if let Some(axis) = AXES.iter().position(|axis| axis == text) {
+                return u8::try_from(axis).ok().map(StageArg::Block);
+            }
+            if tensors.iter().any(|tensor| &tensor.name == text) {
+                return Some(StageArg::Tensor(text.clone()));
+            }
+            if (is_identifier(text) && !names.variables.contains(text)) || text.starts_with("block.") {
+                self.unknown_arg(node, what, text, names, tensors);
+                return None;
+            }
+        }
+        self.expression(node, what, names).map(StageArg::Scalar)
+    }
+
+    fn unknown_arg(&mut self, node: &Node, what: &str, name: &str, names: &Names, tensors: &[Tensor]) {
+        let tensors = tensors.iter().map(|tensor| tensor.name.as_str());
+        let known = tensors.chain(names.variables.iter().map(String::as_str)).chain(AXES).chain(["thread"]);
+        let message = format!("{what} is `{name}`, which is no tensor, name, `thread` or `block.x`");
+        let help = suggestion(name, known);
+        self.diagnostics.push(Diagnostic::error(&node.at, message).label("unknown").maybe_help(help));
+    }
+
+    fn grid(&mut self, node: &Node, owner: &str, names: &Names) -> Option<Vec<Expr>> {
+        let grid = self.expressions(node, &format!("`grid` of {owner}"), names)?;
+        if grid.is_empty() || grid.len() > AXES.len() {
+            self.error(node, "`grid` has one to three expressions", format!("this has {}", grid.len()));
+            return None;
+        }
+        Some(grid)
+    }
+
+    fn stream(&mut self, node: &Node) -> Option<u32> {
+        let stream = fields::integer(node, "`stream`", 0, i64::from(u32::MAX), &mut self.diagnostics)?;
+        u32::try_from(stream).ok()
+    }
+
+    fn defines(&mut self, node: &Node, owner: &str, names: &Names) -> BTreeMap<String, Expr> {
+        let table = fields::table(node, "`defines`", &mut self.diagnostics);
+        let mut defines = BTreeMap::new();
+        for entry in table.map_or(&[][..], super::entries) {
+            if !is_identifier(&entry.key) {
+                let message = format!("`{}` is no name of a macro", entry.key);
+                let label = "letters, digits and `_`, a letter first";
+                self.diagnostics.push(Diagnostic::error(&entry.key_at, message).label(label));
+            }
+            let what = format!("the macro `{}` of {owner}", entry.key);
+            if let Some(expr) = self.expression(&entry.value, &what, names) {
+                defines.insert(entry.key.clone(), expr);
+            }
+        }
+        defines
+    }
+}
