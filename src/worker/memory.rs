@@ -259,8 +259,8 @@ impl NonFinite {
 }
 
 fn fill_pattern(bytes: &mut [u8], poison: Poison) {
-    let pattern = (poison as u16).to_ne_bytes();
-    bytes.chunks_exact_mut(2).for_each(|pair| pair.copy_from_slice(&pattern));
+    let pattern: Vec<u8> = (poison as u16).to_ne_bytes().repeat(GUARD_BYTES / 2);
+    bytes.chunks_mut(pattern.len()).for_each(|chunk| chunk.copy_from_slice(&pattern[..chunk.len()]));
 }
 
 fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
