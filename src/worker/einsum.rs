@@ -5,7 +5,7 @@
 //! columns are packed into float64 matrices, multiplied by `matrixmultiply`, and handed over block by block, in
 //! parallel. Knows nothing of buffers in memory: it reads [`Elements`] with their dimensions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use matrixmultiply::dgemm;
 use rayon::prelude::*;
@@ -57,6 +57,12 @@ impl Group {
         self.extents.iter().product()
     }
 
+    /// The member to which the element `index` of the result belongs.
+    fn member_at(&self, index: usize) -> usize {
+        let walk = self.extents.iter().zip(&self.strides);
+        walk.fold(0, |member, (&extent, strides)| member * extent + index / strides[2] % extent)
+    }
+
     /// Offsets of all members in one of the three tensors.
     fn offsets(&self, tensor: usize) -> Vec<usize> {
         let mut offsets = vec![0];
@@ -78,6 +84,8 @@ pub struct Einsum<'a> {
     rows: Group,
     columns: Group,
     summed: Group,
+    /// The result's last letter is one of the batch or of the rows.
+    last_is_split: bool,
 }
 
 /// The second operand of a formula that has one.
@@ -103,26 +111,32 @@ impl<'a> Einsum<'a> {
         let extents = extents(&operands, &result, sources, result_dims).map_err(error)?;
         let scalar = Source { elements: Elements::Float32(&ONE), dims: &[], start: &NO_START };
         let nothing = Vec::new();
-        let (right_letters, right) = (operands.get(1).unwrap_or(&nothing), sources.get(1).unwrap_or(&scalar));
-        let left = &sources[0];
+        let (mut left_letters, mut left) = (&operands[0], &sources[0]);
+        let (mut right_letters, mut right) = (operands.get(1).unwrap_or(&nothing), sources.get(1).unwrap_or(&scalar));
+        if result.last().is_some_and(|last| !right_letters.contains(last)) && sources.len() == 2 {
+            // The last letter of the result belongs to the columns where possible: blocks are then written in order.
+            (left_letters, right_letters) = (right_letters, left_letters);
+            (left, right) = (right, left);
+        }
         let mut einsum = Einsum {
             left: left.elements,
             right: right.elements,
-            left_start: start_offset(&operands[0], left),
+            left_start: start_offset(left_letters, left),
             right_start: start_offset(right_letters, right),
             batch: Group::default(),
             rows: Group::default(),
             columns: Group::default(),
             summed: Group::default(),
+            last_is_split: result.last().is_some_and(|last| left_letters.contains(last)),
         };
         let result_extents: Vec<u64> = result.iter().map(|letter| extents[letter]).collect();
         for letter in in_order(&operands, &result) {
             let strides = [
-                stride(letter, &operands[0], left.dims),
+                stride(letter, left_letters, left.dims),
                 stride(letter, right_letters, right.dims),
                 stride(letter, &result, &result_extents),
             ];
-            let (in_left, in_right) = (operands[0].contains(&letter), right_letters.contains(&letter));
+            let (in_left, in_right) = (left_letters.contains(&letter), right_letters.contains(&letter));
             let group = match (result.contains(&letter), in_left, in_right) {
                 (false, _, _) => &mut einsum.summed,
                 (true, true, true) => &mut einsum.batch,
@@ -137,18 +151,41 @@ impl<'a> Einsum<'a> {
     /// Evaluates block by block; `sink` gets the row-major indices of a block's rows and columns in the result (an
     /// element's index is the sum of both) and its values, row by row. Every element is handed over exactly once, from
     /// several threads of the current rayon pool.
-    pub fn evaluate(&self, sink: &(dyn Fn(&[usize], &[usize], &[f64]) + Sync)) {
+    pub fn evaluate(&self, sink: &Sink<'_>) {
+        let all: Vec<usize> = (0..self.rows.len()).collect();
+        let rows = |batch: usize| (batch, all.clone());
+        self.evaluate_rows((0..self.batch.len()).map(rows).collect(), sink);
+    }
+
+    /// As [`Einsum::evaluate`], but only what is needed for the vectors of `width` elements along the result's last
+    /// dimension with the indices `vectors`; more than those may be handed over.
+    pub fn evaluate_vectors(&self, vectors: &[u64], width: usize, sink: &Sink<'_>) {
+        // Elements of one vector are in different columns, unless the last letter is no letter of the columns.
+        let split = self.last_is_split;
+        let elements = vectors.iter().flat_map(|&vector| {
+            let first = vector as usize * width;
+            first..first + if split { width } else { width.min(1) }
+        });
+        let mut needed: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        for element in elements {
+            needed.entry(self.batch.member_at(element)).or_default().insert(self.rows.member_at(element));
+        }
+        self.evaluate_rows(needed.into_iter().map(|(batch, rows)| (batch, rows.into_iter().collect())).collect(), sink);
+    }
+
+    /// Evaluates the given rows of each batch entry.
+    fn evaluate_rows(&self, rows: Vec<(usize, Vec<usize>)>, sink: &Sink<'_>) {
         let offsets = Offsets::new(self);
-        let blocks =
-            |count: usize, size: usize| (0..count).step_by(size).map(move |start| (start, count.min(start + size)));
+        let columns = self.columns.len();
         let mut pieces = Vec::new();
-        for batch in 0..self.batch.len() {
-            for columns in blocks(self.columns.len(), BLOCK_COLUMNS) {
-                pieces.extend(blocks(self.rows.len(), BLOCK_ROWS).map(|rows| (batch, rows, columns)));
+        for (batch, rows) in &rows {
+            for rows in rows.chunks(BLOCK_ROWS) {
+                let starts = (0..columns).step_by(BLOCK_COLUMNS);
+                pieces.extend(starts.map(|start| (*batch, rows, start..columns.min(start + BLOCK_COLUMNS))));
             }
         }
         pieces.into_par_iter().for_each_init(Scratch::default, |scratch, (batch, rows, columns)| {
-            self.evaluate_block(&offsets, scratch, batch, rows.0..rows.1, columns.0..columns.1, sink);
+            self.evaluate_block(&offsets, scratch, batch, rows, columns, sink);
         });
     }
 
@@ -157,33 +194,32 @@ impl<'a> Einsum<'a> {
         offsets: &Offsets,
         scratch: &mut Scratch,
         batch: usize,
-        rows: std::ops::Range<usize>,
+        rows: &[usize],
         columns: std::ops::Range<usize>,
-        sink: &(dyn Fn(&[usize], &[usize], &[f64]) + Sync),
+        sink: &Sink<'_>,
     ) {
         let [left_base, right_base, result_base] = offsets.batch.each_ref().map(|offsets| offsets[batch]);
         let (m, n) = (rows.len(), columns.len());
+        let column_offsets = &offsets.columns[1][columns.clone()];
+        scratch.rows.clear();
+        scratch.rows.extend(rows.iter().map(|&row| offsets.rows[0][row]));
         scratch.block.clear();
         scratch.block.resize(m * n, 0.0);
         for depth in (0..offsets.summed[0].len()).step_by(BLOCK_DEPTH) {
             let end = offsets.summed[0].len().min(depth + BLOCK_DEPTH);
             let (left_depth, right_depth) = (&offsets.summed[0][depth..end], &offsets.summed[1][depth..end]);
-            let left = (self.left_start + left_base, &offsets.rows[0][rows.clone()], left_depth);
-            pack(self.left, left.0, left.1, left.2, &mut scratch.left);
-            pack(
-                self.right,
-                self.right_start + right_base,
-                right_depth,
-                &offsets.columns[1][columns.clone()],
-                &mut scratch.right,
-            );
+            pack(self.left, self.left_start + left_base, &scratch.rows, left_depth, &mut scratch.left);
+            pack(self.right, self.right_start + right_base, right_depth, column_offsets, &mut scratch.right);
             multiply_add(m, end - depth, n, &scratch.left, &scratch.right, &mut scratch.block);
         }
         scratch.rows.clear();
-        scratch.rows.extend(offsets.rows[2][rows].iter().map(|row| result_base + row));
+        scratch.rows.extend(rows.iter().map(|&row| result_base + offsets.rows[2][row]));
         sink(&scratch.rows, &offsets.columns[2][columns], &scratch.block);
     }
 }
+
+/// Takes one block of a result: indices of its rows, of its columns, values.
+pub type Sink<'s> = dyn Fn(&[usize], &[usize], &[f64]) + Sync + 's;
 
 /// Offsets of every member of every group, by tensor.
 struct Offsets {
@@ -460,6 +496,36 @@ mod tests {
         check("i,j->", &[&[5], &[4]], &[], &[]);
         check("ab,ab->ab", &[&[5, 3], &[5, 3]], &[], &[5, 3]);
         check("aij,jk->k", &[&[2, 3, 4], &[4, 5]], &[], &[5]);
+    }
+
+    #[test]
+    fn some_vectors_are_evaluated_without_the_rest() {
+        let (a, b) = (numbers(7 * 5), numbers(5 * 3));
+        let none = BTreeMap::new();
+        let sources = || {
+            [
+                Source { elements: Elements::Float32(&a), dims: &[7, 5], start: &none },
+                Source { elements: Elements::Float32(&b), dims: &[5, 3], start: &none },
+            ]
+        };
+        let operands: [(&[f32], &[u64], _); 2] = [(&a, &[7, 5], &none), (&b, &[5, 3], &none)];
+        for (spec, dims, vectors) in [("mk,kn->mn", [7, 3], [1, 6]), ("mk,kn->nm", [3, 7], [0, 2])] {
+            let einsum = Einsum::new(spec, &sources(), &dims).expect("it fits");
+            let width = dims[1] as usize;
+            let found = std::sync::Mutex::new(BTreeMap::new());
+            einsum.evaluate_vectors(&vectors, width, &|rows, columns, values| {
+                for (row, values) in rows.iter().zip(values.chunks_exact(columns.len())) {
+                    let indices = columns.iter().map(|column| row + column);
+                    found.lock().expect("no panic").extend(indices.zip(values.iter().copied()));
+                }
+            });
+            let found = found.into_inner().expect("no panic");
+            let wanted: Vec<usize> =
+                vectors.iter().flat_map(|v| *v as usize * width..(*v as usize + 1) * width).collect();
+            assert_eq!(found.keys().copied().collect::<Vec<_>>(), wanted, "{spec}");
+            let expected = naive(spec, &operands, &dims);
+            assert!(found.iter().all(|(index, value)| *value == expected[*index]));
+        }
     }
 
     #[test]

@@ -59,26 +59,13 @@ pub enum MemoryError {
     TooLarge { needed_bytes: u128, available_bytes: u64 },
     #[error("the system refused {bytes} bytes of memory for `{buffer}`: {reason}")]
     Refused { buffer: String, bytes: usize, reason: String },
-    #[error(
-        "memory {distance} bytes {side} buffer `{buffer}` was written to (its guard band of {GUARD_BYTES} bytes held NaN)"
-    )]
-    GuardWritten { buffer: String, distance: usize, side: Side },
-}
-
-/// Side of a buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    Before,
-    After,
-}
-
-impl std::fmt::Display for Side {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Side::Before => "before the start of",
-            Side::After => "after the end of",
-        })
-    }
+    #[error("`{buffer}` was written outside of: its elements are 0 to {last} and element {element} was overwritten")]
+    GuardWritten {
+        buffer: String,
+        last: i128,
+        /// Index that the nearest overwritten element would have.
+        element: i128,
+    },
 }
 
 impl From<MemoryError> for Failure {
@@ -195,20 +182,19 @@ impl Guarded {
     /// Checks that nothing was written beside the buffer.
     ///
     /// # Errors
-    /// [`MemoryError::GuardWritten`] with the distance of the nearest written byte.
+    /// [`MemoryError::GuardWritten`] with the nearest overwritten place.
     pub fn check_bands(&self) -> Result<(), MemoryError> {
         let region = self.region();
-        let written = |distance, side| MemoryError::GuardWritten { buffer: self.name.clone(), distance, side };
         let pattern = (Poison::Guard as u16).to_ne_bytes();
-        let intact = |position: usize, byte: u8| byte == pattern[position % 2];
-        let end = self.offset + self.bytes;
-        if let Some(position) = (0..self.offset).rev().find(|&position| !intact(position, region[position])) {
-            return Err(written(self.offset - position, Side::Before));
-        }
-        match (end..region.len()).find(|&position| !intact(position, region[position])) {
-            Some(position) => Err(written(position - end, Side::After)),
-            None => Ok(()),
-        }
+        let written = |position: &usize| region[*position] != pattern[position % 2];
+        let before = (0..self.offset).rev().find(written);
+        let Some(position) = before.or_else(|| (self.offset + self.bytes..region.len()).find(written)) else {
+            return Ok(());
+        };
+        let element_bytes = i128::from(self.dtype.bytes());
+        let element = (position as i128 - self.offset as i128).div_euclid(element_bytes);
+        let last = self.bytes as i128 / element_bytes - 1;
+        Err(MemoryError::GuardWritten { buffer: self.name.clone(), last, element })
     }
 
     /// The first element that is no finite number: its index and what it says.
@@ -259,8 +245,8 @@ impl NonFinite {
 }
 
 fn fill_pattern(bytes: &mut [u8], poison: Poison) {
-    let pattern = (poison as u16).to_ne_bytes();
-    bytes.chunks_exact_mut(2).for_each(|pair| pair.copy_from_slice(&pattern));
+    let pattern: Vec<u8> = (poison as u16).to_ne_bytes().repeat(GUARD_BYTES / 2);
+    bytes.chunks_mut(pattern.len()).for_each(|chunk| chunk.copy_from_slice(&pattern[..chunk.len()]));
 }
 
 fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
@@ -330,16 +316,16 @@ mod tests {
     }
 
     #[test]
-    fn a_write_beside_a_buffer_is_found_with_its_distance() {
+    fn a_write_beside_a_buffer_is_found_with_its_place() {
         let mut buffer = guarded(DType::Float32, 5);
         let end = buffer.offset + buffer.bytes;
-        buffer.region_mut()[end + 8] = 0;
+        buffer.region_mut()[end + 9] = 0;
         let error = buffer.check_bands().expect_err("the band was written to");
-        assert_eq!(error, MemoryError::GuardWritten { buffer: "o".into(), distance: 8, side: Side::After });
+        assert_eq!(error, MemoryError::GuardWritten { buffer: "o".into(), last: 4, element: 7 });
         let start = buffer.offset;
-        buffer.region_mut()[start - 3] = 1;
+        buffer.region_mut()[start - 5] = 1;
         let error = buffer.check_bands().expect_err("the band was written to");
-        assert_eq!(error, MemoryError::GuardWritten { buffer: "o".into(), distance: 3, side: Side::Before });
+        assert_eq!(error, MemoryError::GuardWritten { buffer: "o".into(), last: 4, element: -2 });
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub fn evaluate<'a>(
 /// Evaluates a formula and keeps the elements of `rows`.
 fn gather_rows(einsum: &einsum::Einsum<'_>, rows: &[u64], columns: usize, values: &mut [f64]) {
     let values = Scattered::new(values);
-    einsum.evaluate(&|row_offsets, column_offsets, block| {
+    einsum.evaluate_vectors(rows, columns, &|row_offsets, column_offsets, block| {
         for (row_offset, block_row) in row_offsets.iter().zip(block.chunks_exact(column_offsets.len())) {
             for (column_offset, value) in column_offsets.iter().zip(block_row) {
                 let index = row_offset + column_offset;

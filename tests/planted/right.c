@@ -1,0 +1,2 @@
+/* Right. */
+#include "attention.h"
