@@ -1,1 +1,9 @@
-//! x
+//! The host and its device: what it is, what it can reach, who may use it now. Decides nothing about runs.
+
+pub mod git;
+pub mod lease;
+pub mod peaks;
+pub mod probe;
+
+pub use lease::{Holder, Lease, LeaseError};
+pub use probe::{Host, HostError};

@@ -69,9 +69,9 @@ impl Files {
 
     /// Files of one key, by name.
     pub fn of_key(&self, kind: RecordKind, key: &Key) -> Result<Vec<PathBuf>, StoreError> {
-        let folder = self.folder(kind, key);
-        let mut files: Vec<PathBuf> =
-            entries(&folder)?.iter().filter(|entry| is_record(entry)).map(DirEntry::path).collect();
+        let group = self.group(kind, key);
+        let files = entries(&group)?.into_iter().filter(|entry| is_record(entry)).map(|entry| entry.path());
+        let mut files: Vec<PathBuf> = files.filter(|path| is_of(path, key)).collect();
         files.sort();
         Ok(files)
     }
@@ -98,7 +98,7 @@ impl Files {
                 return Err(Fault::Key { key: record.key, of_material });
             }
         }
-        if path.parent() != Some(&self.folder(record.kind, &record.key)) {
+        if path.parent() != Some(&self.group(record.kind, &record.key)) || !is_of(path, &record.key) {
             return Err(Fault::Misplaced { kind: record.kind.name().to_owned(), key: record.key });
         }
         Ok(record)
@@ -106,7 +106,7 @@ impl Files {
 
     /// Writes `record` to a new file.
     pub fn append(&self, record: &Record) -> Result<(PathBuf, Stamp), StoreError> {
-        let folder = self.folder(record.kind, &record.key);
+        let folder = self.group(record.kind, &record.key);
         let text = envelope::encode(BODY, record).map_err(|error| StoreError::Json { path: folder.clone(), error })?;
         for attempt in 0_u32.. {
             let path = folder.join(name(record, attempt));
@@ -116,8 +116,6 @@ impl Files {
                     return Ok((path, stamp));
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                // Another program, collecting garbage, has just removed the empty folder.
-                Err(error) if error.kind() == ErrorKind::NotFound && attempt < 8 => {}
                 Err(error) => return Err(io(&path)(error)),
             }
         }
@@ -142,15 +140,12 @@ impl Files {
         Ok(SetAside { from: path.to_owned(), to, reason })
     }
 
-    /// Removes a record, and its folder when that becomes empty.
+    /// Removes a record.
     pub fn remove(&self, path: &Path) -> Result<(), StoreError> {
         match fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io(path)(error)),
-            _ => {}
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(io(path)(error)),
+            _ => Ok(()),
         }
-        // Not empty, or used by another program: it stays.
-        let _ = path.parent().map(fs::remove_dir);
-        Ok(())
     }
 
     /// Stamp of one file; `None` where it is gone.
@@ -172,37 +167,35 @@ impl Files {
         self.records.join(relative)
     }
 
-    fn folder(&self, kind: RecordKind, key: &Key) -> PathBuf {
-        let key = key.to_string();
-        self.records.join(kind.name()).join(&key[..2]).join(key)
+    /// Folder of the records whose keys begin alike. One folder a key would double the time of a walk.
+    fn group(&self, kind: RecordKind, key: &Key) -> PathBuf {
+        self.records.join(kind.name()).join(&key.to_string()[..2])
     }
 }
 
-/// `<taken at>-<session>-<round>.json`; names sort by time. Further records of that name are numbered.
+/// The file's name begins with `key`.
+fn is_of(path: &Path, key: &Key) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(format!("{key}-").as_bytes()))
+}
+
+/// `<key>-<taken at>-<session>-<round>.json`; names of one key sort by time. Further records of that name are numbered.
 fn name(record: &Record, attempt: u32) -> String {
     let position = &record.position;
-    let safe = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
+    let safe = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let session: String = position.session.chars().map(safe).collect();
     let taken_at = position.taken_at.strftime("%Y%m%dT%H%M%S.%9fZ");
     let number = if attempt == 0 { String::new() } else { format!("-{attempt}") };
-    format!("{taken_at}-{session}-{}{number}.json", position.round)
+    format!("{}-{taken_at}-{session}-{}{number}.json", record.key, position.round)
 }
 
 fn walk_group(kind: RecordKind, group: &Path) -> Result<Vec<(String, Stamp)>, StoreError> {
     let mut found = Vec::new();
-    let group_name = group.file_name().unwrap_or_default().to_string_lossy();
-    for key in folders(group)? {
-        let key_name = key.file_name().unwrap_or_default().to_string_lossy();
-        for entry in entries(&key)?.iter().filter(|entry| is_record(entry)) {
-            match entry.metadata() {
-                Ok(meta) => {
-                    let file = entry.file_name();
-                    let path = format!("{}/{group_name}/{key_name}/{}", kind.name(), file.to_string_lossy());
-                    found.push((path, Stamp::of(&meta)));
-                }
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(io(&entry.path())(error)),
-            }
+    let prefix = format!("{}/{}", kind.name(), group.file_name().unwrap_or_default().to_string_lossy());
+    for entry in entries(group)?.iter().filter(|entry| is_record(entry)) {
+        match entry.metadata() {
+            Ok(meta) => found.push((format!("{prefix}/{}", entry.file_name().to_string_lossy()), Stamp::of(&meta))),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(io(&entry.path())(error)),
         }
     }
     Ok(found)

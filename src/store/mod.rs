@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! out/store/format.json                                        version of the format
-//! out/store/records/<kind>/<ab>/<key>/<taken at>-<session>-<round>.json
+//! out/store/records/<kind>/<ab>/<key>-<taken at>-<session>-<round>.json
 //! out/store/quarantine/                                        what did not check out, each with its reason beside it
 //! out/index.sqlite                                             rebuilt from the files whenever they differ
 //! ```

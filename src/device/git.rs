@@ -1,0 +1,127 @@
+//! Revision and dirty state of the project, for a record's environment.
+//!
+//! Costs a process: ask only when something is about to be measured, so that an unchanged run never does.
+
+use std::io;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// State of a working tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tree {
+    /// Full hash of the commit; `None` before the first one.
+    pub revision: Option<String>,
+    /// Files differ from the commit, or are unknown to it.
+    pub dirty: bool,
+}
+
+/// Why the state is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum Unknown {
+    #[error("git does not start: {0}")]
+    Start(io::Error),
+    #[error("git gave no answer within {0:?}")]
+    Slow(Duration),
+    #[error("git ended with {status}: {message}")]
+    Failed { status: ExitStatus, message: String },
+}
+
+/// Longest wait for git; the state of a huge tree is not worth more.
+pub const LIMIT: Duration = Duration::from_secs(5);
+
+/// State of the tree that `folder` is in.
+///
+/// # Errors
+/// There is no git or no repository, or git takes longer than `limit`.
+pub fn tree(folder: &Path, limit: Duration) -> Result<Tree, Unknown> {
+    let mut child = Command::new("git")
+        .args(["--no-optional-locks", "status", "--porcelain=v2", "--branch"])
+        .current_dir(folder)
+        .env("LC_ALL", "C")
+        // Set by git's own hooks, and then about another tree.
+        .env_remove("GIT_DIR")
+        .env_remove("GIT_WORK_TREE")
+        .env_remove("GIT_INDEX_FILE")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(Unknown::Start)?;
+    let answers = [reader(child.stdout.take()), reader(child.stderr.take())];
+    let [answer, message] = answers.map(|answer| answer.recv_timeout(limit));
+    let (Ok(answer), Ok(message)) = (answer, message) else {
+        // It may have ended in the meantime; either way it must not stay a zombie.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(Unknown::Slow(limit));
+    };
+    let status = child.wait().map_err(Unknown::Start)?;
+    if !status.success() {
+        return Err(Unknown::Failed { status, message: message.trim().to_owned() });
+    }
+    Ok(parse(&answer))
+}
+
+/// Everything that comes from a pipe, once it is closed.
+fn reader(pipe: Option<impl io::Read + Send + 'static>) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let read = pipe.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut bytes));
+        // A closed channel means that nobody waits any more.
+        let _ = read.map(|_| sender.send(String::from_utf8_lossy(&bytes).into_owned()));
+    });
+    receiver
+}
+
+fn parse(answer: &str) -> Tree {
+    let revision = answer.lines().find_map(|line| line.strip_prefix("# branch.oid "));
+    Tree {
+        revision: revision.filter(|&revision| revision != "(initial)").map(str::to_owned),
+        dirty: answer.lines().any(|line| !line.starts_with('#')),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read() {
+        let clean = "# branch.oid 0123abcd\n# branch.head main\n";
+        assert_eq!(parse(clean), Tree { revision: Some("0123abcd".into()), dirty: false });
+        assert!(parse(&format!("{clean}? new.txt\n")).dirty);
+        assert!(parse(&format!("{clean}1 .M N... 100644 100644 100644 a b src/lib.rs\n")).dirty);
+        assert_eq!(parse("# branch.oid (initial)\n? a\n"), Tree { revision: None, dirty: true });
+    }
+
+    #[test]
+    fn a_real_tree_is_clean_until_a_file_is_added() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let git = |arguments: &[&str]| {
+            let identity = ["-c", "user.name=n", "-c", "user.email=n@example.org"];
+            let mut command = Command::new("git");
+            command.args(identity).args(arguments).current_dir(folder.path()).stdout(Stdio::null());
+            command.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").env_remove("GIT_INDEX_FILE");
+            command.status().is_ok_and(|status| status.success())
+        };
+        if !git(&["init", "-q"]) {
+            eprintln!("not tried: this host has no git");
+            return;
+        }
+        assert!(git(&["commit", "-q", "--allow-empty", "-m", "first"]));
+        let clean = tree(folder.path(), LIMIT).expect("a tree");
+        assert!(!clean.dirty && clean.revision.as_ref().is_some_and(|revision| revision.len() >= 40), "{clean:?}");
+        std::fs::write(folder.path().join("new.txt"), "").expect("written");
+        assert_eq!(tree(folder.path(), LIMIT).expect("a tree"), Tree { dirty: true, ..clean });
+    }
+
+    #[test]
+    fn a_folder_outside_every_repository_has_no_state() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // Holds as well where git is not installed: then it does not start.
+        assert!(tree(folder.path(), LIMIT).is_err());
+    }
+}
