@@ -163,4 +163,10 @@ static inline float normaliser(const struct queries *state, int64_t r)
     return state->total[r] > 0.0f ? 1.0f / state->total[r] : 0.0f;
 }
 
+/* Logarithm of the sum of exp(score) over the keys seen: -infinity where there is none. */
+static inline float log_sum_exp(const struct queries *state, int64_t r)
+{
+    return state->total[r] > 0.0f ? state->largest[r] + logf(state->total[r]) : -INFINITY;
+}
+
 #endif
