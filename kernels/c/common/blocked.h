@@ -27,6 +27,11 @@ struct queries {
     float sum[ROWS][VALUE_DIMS];
 };
 
+static inline int64_t min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static void copy_row(float *restrict to, const element *restrict from, int64_t count)
 {
     for (int64_t x = 0; x < count; x++)
@@ -61,7 +66,17 @@ static inline float exp_negative(float x)
     return result;
 }
 
-/* Starts with no key seen; `state->query` is the caller's to fill, softmax scale included. */
+/* Query r is `first` followed by `second`, times `scale`. */
+static inline void load_query(struct queries *state, int64_t r, const element *first, int64_t first_dims,
+                              const element *second, int64_t second_dims, float scale)
+{
+    copy_row(state->query[r], first, first_dims);
+    copy_row(state->query[r] + first_dims, second, second_dims);
+    for (int64_t x = 0; x < SCORE_DIMS; x++)
+        state->query[r][x] *= scale;
+}
+
+/* Starts with no key seen. */
 static void begin_queries(struct queries *state, int64_t rows)
 {
     for (int64_t r = 0; r < rows; r++) {
@@ -118,11 +133,13 @@ static void add_values(float *restrict sum, float keep, const float *restrict we
     }
 }
 
-/* Query r meets a block of keys, of which it sees the first `visible` (at least one, at most KEYS). All KEYS rows of
- * keys and values must be finite, seen or not. */
+/* Query r meets a block of keys, of which it sees the first `visible` (at most KEYS; none where it is not positive).
+ * All KEYS rows of keys and values must be finite, seen or not. */
 static void meet_keys(struct queries *state, int64_t r, int64_t visible, const float (*key)[SCORE_DIMS],
                       const float *value, int64_t stride)
 {
+    if (visible <= 0)
+        return;
     float scores[KEYS];
     dot_products(scores, state->query[r], key);
     for (int64_t j = visible; j < KEYS; j++)
@@ -144,6 +161,12 @@ static void meet_keys(struct queries *state, int64_t r, int64_t visible, const f
 static inline float normaliser(const struct queries *state, int64_t r)
 {
     return state->total[r] > 0.0f ? 1.0f / state->total[r] : 0.0f;
+}
+
+/* Logarithm of the sum of exp(score) over the keys seen: -infinity where there is none. */
+static inline float log_sum_exp(const struct queries *state, int64_t r)
+{
+    return state->total[r] > 0.0f ? state->largest[r] + logf(state->total[r]) : -INFINITY;
 }
 
 #endif

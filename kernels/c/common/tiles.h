@@ -21,8 +21,8 @@
 
 #include "element.h"
 #include "vector.h"
+#include "weighted_rows.h"
 
-#define ROUND_UP(count, step) (((count) + (step) - 1) / (step) * (step))
 #define SCORE_STRIDE ROUND_UP(SCORE_DIMS, LANES)
 #define VALUE_STRIDE ROUND_UP(VALUE_DIMS, LANES)
 /* Keys of a tile in whole groups of COLUMNS, and their scores with ROWS queries in whole vectors. */
@@ -47,32 +47,13 @@ struct block {
 } __attribute__((aligned(64)));
 
 #ifdef VALUES_ARE_KEYS
-#define VALUE_ROW(block, j) ((block)->key[j])
+#define VALUE_ROWS(block) ((block)->key[0]), SCORE_STRIDE
 _Static_assert(VALUE_STRIDE <= SCORE_STRIDE, "a value is the beginning of its key");
 #else
-#define VALUE_ROW(block, j) ((block)->value[j])
+#define VALUE_ROWS(block) ((block)->value[0]), VALUE_STRIDE
 #endif
 
-ALWAYS_INLINE int64_t min(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Copies `count` elements and fills up with zeros to `padded`. */
-ALWAYS_INLINE void copy_row(float *restrict to, const element *restrict from, int64_t count, int64_t padded)
-{
-    for (int64_t x = 0; x < count; x++)
-        to[x] = to_float(from[x]);
-    for (int64_t x = count; x < padded; x++)
-        to[x] = 0.0f;
-}
-
-ALWAYS_INLINE void fill_zero(float *to, int64_t count)
-{
-    memset(to, 0, (size_t)count * sizeof *to);
-}
-
-/* Starts with no key seen. Query r is `first` elements followed by `second` ones, times `scale`. */
+/* Query r is `first` followed by `second`, times `scale`. */
 ALWAYS_INLINE void load_query(struct block *block, int64_t r, const element *first, int64_t first_dims,
                               const element *second, int64_t second_dims, float scale)
 {
@@ -184,54 +165,15 @@ ALWAYS_INLINE void softmax_group(struct block *block, int64_t row, const int64_t
     }
 }
 
-/* sum = sum * keep + weights * values, for `vectors` vectors of the ROWS results from `row` on. */
-ALWAYS_INLINE void value_strip(struct block *block, int64_t row, const float *keep, int64_t x, const int vectors)
-{
-    vector sums[ROWS][16];
-#pragma GCC unroll 16
-    for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 16
-        for (int n = 0; n < vectors; n++)
-            sums[r][n] = load(block->sum[row + r] + x + n * LANES) * keep[r];
-    for (int64_t j = 0; j < BLOCK_T; j++) {
-        vector values[16];
-#pragma GCC unroll 16
-        for (int n = 0; n < vectors; n++)
-            values[n] = load(VALUE_ROW(block, j) + x + n * LANES);
-#pragma GCC unroll 16
-        for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 16
-            for (int n = 0; n < vectors; n++)
-                sums[r][n] += values[n] * block->scores[j * ROWS + r];
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 16
-        for (int n = 0; n < vectors; n++)
-            store(block->sum[row + r] + x + n * LANES, sums[r][n]);
-}
-
-ALWAYS_INLINE void value_group(struct block *block, int64_t row, const float *keep)
-{
-    int64_t x = 0;
-    for (; x + VECTORS * LANES <= VALUE_STRIDE; x += VECTORS * LANES)
-        value_strip(block, row, keep, x, VECTORS);
-    for (; x < VALUE_STRIDE; x += LANES)
-        value_strip(block, row, keep, x, 1);
-}
-
-/* The first `rows` queries of the block meet the tile, of whose keys `present` exist. Query r sees the first
- * visible + r * step of them, which may be none. */
-static void meet_tile(struct block *block, int64_t rows, int64_t present, int64_t visible, int64_t step)
+/* The first `rows` queries of the block meet the tile, of which query r sees the first seen[r] keys: at most as many as
+ * exist, none where that is not positive. `seen` has BLOCK_M elements. */
+static void meet_tile(struct block *block, int64_t rows, const int64_t *seen)
 {
     for (int64_t row = 0; row < rows; row += ROWS) {
-        int64_t seen[ROWS];
         float keep[ROWS];
-        for (int64_t r = 0; r < ROWS; r++)
-            seen[r] = min(present, visible + (row + r) * step);
         score_group(block, row);
-        softmax_group(block, row, seen, keep);
-        value_group(block, row, keep);
+        softmax_group(block, row, seen + row, keep);
+        add_weighted_rows(block->sum[row], VALUE_STRIDE, keep, block->scores, VALUE_ROWS(block), BLOCK_T);
     }
 }
 

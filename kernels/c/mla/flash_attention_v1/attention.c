@@ -12,11 +12,6 @@
 #define KEYS 32
 #include "../../common/blocked.h"
 
-static inline int64_t min(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* At most ROWS queries, from ROWS * row_block on, of one head of one request; `block` counts the b * h of them.
  *
  * q [b,h,s,d], qpe [b,h,s,p], key and value [b,t,h,d], kpe [b,t,p] (shared by the heads), o [b,h,s,d]. */
@@ -33,12 +28,8 @@ void attention(const element *q, const element *qpe, const element *key, const e
     int64_t rows = min(ROWS, s - first);
 
     begin_queries(&state, rows);
-    for (int64_t r = 0; r < rows; r++) {
-        copy_row(state.query[r], q + (first_row + r) * D, D);
-        copy_row(state.query[r] + D, qpe + (first_row + r) * P, P);
-        for (int64_t x = 0; x < SCORE_DIMS; x++)
-            state.query[r][x] *= (float)scale;
-    }
+    for (int64_t r = 0; r < rows; r++)
+        load_query(&state, r, q + (first_row + r) * D, D, qpe + (first_row + r) * P, P, (float)scale);
 
     /* Keys that the first and the last query of this block see; negative where s > t. */
     int64_t seen_by_first = causal ? t - s + first + 1 : t;
@@ -56,9 +47,8 @@ void attention(const element *q, const element *qpe, const element *key, const e
             fill_zero(values[j], VALUE_DIMS);
         }
         for (int64_t r = 0; r < rows; r++) {
-            int64_t visible = min(KEYS, (causal ? seen_by_first + r : t) - start);
-            if (visible > 0)
-                meet_keys(&state, r, visible, keys, values[0], VALUE_DIMS);
+            int64_t seen = causal ? seen_by_first + r : t;
+            meet_keys(&state, r, min(present, seen - start), keys, values[0], VALUE_DIMS);
         }
     }
 

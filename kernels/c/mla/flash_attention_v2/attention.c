@@ -49,9 +49,12 @@ void attention(const element *q, const element *qpe, const element *key, const e
         for (int64_t j = 0; j < present; j++)
             for (int64_t n = 0; n < heads; n++)
                 copy_row(blocks[n].value[j], value + ((token + j) * h + first_head + n) * D, D, VALUE_STRIDE);
+        int64_t seen[BLOCK_M];
+        for (int64_t r = 0; r < BLOCK_M; r++)
+            seen[r] = causal ? min(present, seen_by_first + r - start) : present;
         for (int64_t n = 0; n < heads; n++) {
             pad_tile(&blocks[n], present);
-            meet_tile(&blocks[n], rows, present, causal ? seen_by_first - start : present, causal);
+            meet_tile(&blocks[n], rows, seen);
         }
     }
 
