@@ -84,13 +84,6 @@ pub(super) struct Analysis<'a> {
 }
 
 impl Analysis<'_> {
-    /// Mean of a percentage over the stages, weighted by their durations; `None` unless every stage has it.
-    pub fn weighted(&self, counter: &str) -> Option<f64> {
-        let values: Option<Vec<f64>> = self.stages.iter().map(|stage| Some(stage.counter(counter)? * stage.ns)).collect();
-        let mean = values.filter(|values| !values.is_empty())?.iter().sum::<f64>() / self.whole.ns;
-        mean.is_finite().then_some(mean)
-    }
-
     /// The newest record.
     pub fn newest(&self) -> &Record {
         let newest = self.records.iter().max_by_key(|record| record.position.taken_at);
@@ -144,10 +137,23 @@ fn annotation<'a>(run: &'a Run, records: &'a [Record], thresholds: &Thresholds) 
         Body::Event(_) | Body::Verification { .. } => None,
     })?;
     let names = passes.iter().max_by_key(|pass| pass.stages.len()).map_or(&[][..], |pass| &pass.stages);
-    let stages = names.iter().map(|named| stage(run, &passes, &named.stage, thresholds)).collect::<Result<Vec<_>, _>>()?;
+    let stages =
+        names.iter().map(|named| stage(run, &passes, &named.stage, thresholds)).collect::<Result<Vec<_>, _>>()?;
     let ns = stages.iter().map(|stage| stage.ns).sum();
-    let whole = part(run, "sum of stages", ns, None, total(run), None, thresholds);
+    let counters = weighted(&stages, ns);
+    let whole = part(run, "sum of stages", ns, None, total(run), counters, thresholds);
     Ok(Analysis { run, records, timings: BTreeMap::new(), whole, stages })
+}
+
+/// Means of the percentages that every stage has, weighted by the stages' durations.
+fn weighted(stages: &[Part], total_ns: f64) -> Option<Counters> {
+    let mean = |name: &str| {
+        let parts: Option<Vec<f64>> = stages.iter().map(|stage| Some(stage.counter(name)? * stage.ns)).collect();
+        let mean = parts?.iter().sum::<f64>() / total_ns;
+        mean.is_finite().then(|| (name.to_owned(), mean))
+    };
+    let means: BTreeMap<_, _> = [DRAM, TENSOR_CORE, OCCUPANCY, L2_HITS].into_iter().filter_map(mean).collect();
+    (!means.is_empty()).then_some(Counters::Counted(means))
 }
 
 fn stage(run: &Run, passes: &[&AnnotationPass], name: &str, thresholds: &Thresholds) -> Result<Part, AnalysisError> {
@@ -169,7 +175,9 @@ fn combined<'a>(
     let mut absent = None;
     for counters in passes {
         match counters {
-            Counters::Counted(values) => values.iter().for_each(|(name, value)| counts.entry(name).or_default().push(*value)),
+            Counters::Counted(values) => {
+                values.iter().for_each(|(name, value)| counts.entry(name).or_default().push(*value))
+            }
             Counters::Absent { .. } => absent = absent.or(Some(counters)),
         }
     }

@@ -135,7 +135,9 @@ fn by_roofline(evidence: &Evidence, thresholds: &Thresholds) -> Option<Diagnosis
     };
     let reached = percent_of(Some(fraction));
     let reason = match (bottleneck, certainty) {
-        (Bottleneck::Latency, _) => format!("{why}: {position}, but {reached} of the roofline is too little for either peak to limit"),
+        (Bottleneck::Latency, _) => {
+            format!("{why}: {position}, but {reached} of the roofline is too little for either peak to limit")
+        }
         (_, Certainty::Weak) => format!("{why}: {position}, weakly at {reached} of the roofline"),
         _ => format!("{why}: {position}, at {reached} of the roofline"),
     };

@@ -63,7 +63,8 @@ fn verification() -> Verification {
 }
 
 fn record(run: &Run, second: i64, body: Body) -> Record {
-    let device = Device { id: run.device.clone(), memory_bytes: 1 << 33, last_level_cache_bytes: 32 << 20, cores: vec![0, 1] };
+    let device =
+        Device { id: run.device.clone(), memory_bytes: 1 << 33, last_level_cache_bytes: 32 << 20, cores: vec![0, 1] };
     Record {
         kind: if run.mode == Mode::Event { RecordKind::Event } else { RecordKind::Annotation },
         key: Key::of("example/1", &(run.id.to_string(), run.shape.to_string(), run.mode)),
@@ -131,14 +132,21 @@ pub fn run(name: &str, version: u32, s: i64, mode: Mode) -> Run {
     let stage = |stage: &str, cost| StageCost { stage: stage.to_owned(), cost };
     let costs = match name {
         "flash_mla" => vec![stage("latent", cost(40e6, 2e6)), stage("project", cost(8e6, 4e6))],
-        _ => vec![stage("latent", cost(30e6, 2e6)), stage("decompressed", cost(6e6, 4e6)), stage("combine", cost(8e6, 4e6))],
+        _ => vec![
+            stage("latent", cost(30e6, 2e6)),
+            stage("decompressed", cost(6e6, 4e6)),
+            stage("combine", cost(8e6, 4e6)),
+        ],
     };
     let choices = |name: &str, value: i64| BTreeMap::from([(name.to_owned(), Value::Int(value))]);
     let tiling = match version {
         0 => Tiling::default(),
         _ => Tiling {
             pipeline: choices("n", 64),
-            stages: BTreeMap::from([("latent".to_owned(), choices("block_t", 32)), ("combine".to_owned(), BTreeMap::new())]),
+            stages: BTreeMap::from([
+                ("latent".to_owned(), choices("block_t", 32)),
+                ("combine".to_owned(), BTreeMap::new()),
+            ]),
         },
     };
     Run {

@@ -271,10 +271,12 @@ fn lines<'a>(run: &'a Run, analysis: Option<&'a Analysis<'_>>) -> Vec<Line<'a>> 
     let Some(analysis) = analysis else { return vec![empty_line(run)] };
     let whole = &analysis.whole;
     let timing = |(timing, summary): (&'a Timing, &'a Summary)| {
-        let part = Part { ns: summary.median, summary: Some(summary.clone()), diagnosis: None, ..whole.clone() };
-        let cold = *timing == Timing::ColdIsolated;
-        let bottleneck = if cold { label(whole) } else { None };
-        Line { bottleneck, ..line(run, timing.name(), &part) }
+        if *timing == Timing::ColdIsolated {
+            return Line { bottleneck: label(whole), ..line(run, timing.name(), whole) };
+        }
+        // Warm data come from a cache, whose bandwidth is not the roofline's.
+        let warm = Part { ns: summary.median, summary: Some(summary.clone()), roof: None, ..whole.clone() };
+        line(run, timing.name(), &warm)
     };
     let stage = |part: &'a Part| Line { bottleneck: label(part), ..line(run, &part.name, part) };
     if analysis.stages.is_empty() {

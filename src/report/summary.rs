@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::analysis::{Analysis, run_name};
-use super::input::{Baseline, Comparison, Input, Outcome, Run};
+use super::input::{Comparison, Input, Outcome, Run};
 use super::numbers::{ABSENT, TimeUnit, cell, change_of_time, gb_per_s, percent_of, three_digits};
 use super::view::{basis, clocks, comparable, peak_source, taken};
 use crate::model::Mode;
@@ -147,12 +147,18 @@ fn comparison_tables(input: &Input, analyses: &[Option<Analysis<'_>>]) -> Vec<Co
     tables.filter_map(|(name, mode)| comparison_table(input, analyses, name, mode)).collect()
 }
 
-fn comparison_table(input: &Input, analyses: &[Option<Analysis<'_>>], name: &str, mode: Mode) -> Option<ComparisonTable> {
+fn comparison_table(
+    input: &Input,
+    analyses: &[Option<Analysis<'_>>],
+    name: &str,
+    mode: Mode,
+) -> Option<ComparisonTable> {
     let pair = |comparison: &Comparison| {
         let current = analyses.get(comparison.run)?.as_ref().filter(|current| current.run.mode == mode)?;
         Some((comparable(input, analyses, &comparison.baseline, current).ok()?, current))
     };
-    let pairs: Vec<_> = input.comparisons.iter().filter(|comparison| comparison.name == name).filter_map(pair).collect();
+    let pairs: Vec<_> =
+        input.comparisons.iter().filter(|comparison| comparison.name == name).filter_map(pair).collect();
     let unit = TimeUnit::of_column(pairs.iter().flat_map(|(previous, current)| [previous.whole.ns, current.whole.ns]));
     let row = |(previous, current): &(&Analysis<'_>, &Analysis<'_>)| ComparisonRow {
         kernel: kernel(current.run),
@@ -172,11 +178,7 @@ fn missing(input: &Input, analyses: &[Option<Analysis<'_>>]) -> Vec<MissingRow> 
     let row = |comparison: &Comparison| {
         let current = analyses.get(comparison.run)?.as_ref()?;
         let reason = comparable(input, analyses, &comparison.baseline, current).err()?;
-        Some(MissingRow {
-            run: cell(&run_name(current.run)),
-            baseline: cell(&comparison.name),
-            reason: cell(&reason),
-        })
+        Some(MissingRow { run: cell(&run_name(current.run)), baseline: cell(&comparison.name), reason: cell(&reason) })
     };
     input.comparisons.iter().filter_map(row).collect()
 }

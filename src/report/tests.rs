@@ -42,7 +42,8 @@ fn a_gpu_profile_shows_counters_and_lets_them_decide() {
     run.device = gpu();
     let counters = [("tensor_core", 20.0), ("dram", 85.0), ("achieved_occupancy", 31.0), ("l2_hit_rate", 55.0)];
     let counters = Counters::Counted(counters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
-    run.outcome = Outcome::Measured(vec![annotation_record(&run, 0, &[("latent", 900.0), ("project", 100.0)], &counters)]);
+    run.outcome =
+        Outcome::Measured(vec![annotation_record(&run, 0, &[("latent", 900.0), ("project", 500.0)], &counters)]);
     let input = Input { experiment: "one".into(), runs: vec![run], comparisons: vec![] };
     insta::assert_snapshot!("gpu_profile", profile(&input, 0));
 }
@@ -146,7 +147,11 @@ fn names_cannot_break_a_table() {
 fn no_output_shows_nan() {
     let input = input();
     let report = report(&input);
-    let texts = [report.results_json(), report.results_csv().expect("it is written"), report.experiment(&renderer()).expect("it renders")];
+    let texts = [
+        report.results_json(),
+        report.results_csv().expect("it is written"),
+        report.experiment(&renderer()).expect("it renders"),
+    ];
     for text in texts {
         assert!(!text.contains("NaN") && !text.contains(" inf"), "{text}");
     }
@@ -163,4 +168,25 @@ fn a_results_file_parses_and_has_a_version() {
         count
     });
     assert_eq!(by_status, BTreeMap::from([("failed".into(), 1), ("measured".into(), 7), ("skipped".into(), 1)]));
+}
+
+/// A figure, not a check: `cargo test --release --lib rendering_speed -- --ignored --nocapture`.
+#[test]
+#[ignore = "prints how long 1,000 records take to render"]
+fn rendering_speed() {
+    let mut input = Input { experiment: "many".into(), runs: vec![], comparisons: vec![] };
+    for index in 0..1000 {
+        let mut run = run("mla_var6_plus", index % 3, i64::from(index), Mode::Event);
+        run.outcome = Outcome::Measured(vec![event_record(&run, index.into(), 1000.0 + f64::from(index))]);
+        input.runs.push(run);
+    }
+    let renderer = renderer();
+    let start = std::time::Instant::now();
+    let report = report(&input);
+    let mut bytes = report.experiment(&renderer).expect("it renders").len() + report.results_json().len();
+    bytes += report.results_csv().expect("it is written").len();
+    for index in 0..input.runs.len() {
+        bytes += report.profile(&renderer, index).expect("it renders").expect("it was measured").len();
+    }
+    println!("{bytes} bytes in {:.3} s", start.elapsed().as_secs_f64());
 }

@@ -140,7 +140,12 @@ pub(super) struct Context {
 }
 
 /// View of the run at `index`; `analyses` are those of all runs, by index.
-pub(super) fn profile(input: &Input, analyses: &[Option<Analysis<'_>>], index: usize, analysis: &Analysis<'_>) -> ProfileView {
+pub(super) fn profile(
+    input: &Input,
+    analyses: &[Option<Analysis<'_>>],
+    index: usize,
+    analysis: &Analysis<'_>,
+) -> ProfileView {
     let run = analysis.run;
     let (bottleneck, root_cause) = bottleneck(analysis);
     let (baselines, notes) = baselines(input, analyses, index, analysis);
@@ -209,7 +214,8 @@ fn bottleneck(analysis: &Analysis<'_>) -> (String, String) {
         && let Some(longest) = analysis.stages.iter().max_by(|a, b| a.ns.total_cmp(&b.ns))
     {
         let share = percent_of(Some(longest.ns / analysis.whole.ns));
-        let reached = longest.fraction().map_or(String::new(), |f| format!(", at {} of its roofline", percent_of(Some(f))));
+        let reached =
+            longest.fraction().map_or(String::new(), |f| format!(", at {} of its roofline", percent_of(Some(f))));
         sentences.push(format!("Stage {} takes {share} of the stages' time{reached}.", cell(&longest.name)));
     }
     (diagnosis.bottleneck.label().to_owned(), sentences.join(" "))
@@ -227,9 +233,8 @@ fn opportunities(analysis: &Analysis<'_>) -> Vec<Opportunity> {
     let gain = |part: &Part| part.floor_ns().map(|floor| (part.ns - floor) / analysis.whole.ns * 100.0);
     let mut ranked: Vec<(Option<f64>, &Part)> = parts(analysis).iter().map(|part| (gain(part), part)).collect();
     ranked.retain(|(gain, _)| gain.is_none_or(|gain| gain >= 0.5));
-    ranked.sort_by(|(a, x), (b, y)| {
-        b.unwrap_or(-1.0).total_cmp(&a.unwrap_or(-1.0)).then_with(|| y.ns.total_cmp(&x.ns))
-    });
+    ranked
+        .sort_by(|(a, x), (b, y)| b.unwrap_or(-1.0).total_cmp(&a.unwrap_or(-1.0)).then_with(|| y.ns.total_cmp(&x.ns)));
     let row = |(index, (gain, part)): (usize, &(Option<f64>, &Part))| Opportunity {
         rank: index + 1,
         name: opportunity_name(part),
@@ -245,7 +250,10 @@ fn opportunities(analysis: &Analysis<'_>) -> Vec<Opportunity> {
 fn opportunity_name(part: &Part) -> String {
     let what = if part.summary.is_some() && part.name != "end to end" { "stage " } else { "" };
     let focus = part.diagnosis.as_ref().map_or(String::new(), |diagnosis| format!(" ({})", diagnosis.focus));
-    cell(&format!("bring {what}{} to its roofline{focus}", part.name))
+    match part.roof {
+        Some(_) => cell(&format!("bring {what}{} to its roofline{focus}", part.name)),
+        None => cell(&format!("shorten {what}{}{focus}", part.name)),
+    }
 }
 
 fn baselines(
@@ -328,7 +336,7 @@ fn change_rows(previous: &Analysis<'_>, current: &Analysis<'_>) -> Vec<ChangeRow
         rows.extend(old.map(|old| time_row(&format!("Stage {} (us)", cell(&new.name)), old.ns, new.ns)));
     }
     for (metric, counter) in [("Occupancy (%)", OCCUPANCY), ("TC Util (%)", TENSOR_CORE)] {
-        rows.extend(rate_row(metric, previous.weighted(counter), current.weighted(counter)));
+        rows.extend(rate_row(metric, previous.whole.counter(counter), current.whole.counter(counter)));
     }
     rows
 }
@@ -432,7 +440,10 @@ fn tilings(pipeline: &Choices, stages: &std::collections::BTreeMap<String, Choic
         let list = choices.iter().map(|(name, value)| cell(&format!("{name}={value}"))).collect::<Vec<_>>().join(", ");
         (!list.is_empty()).then(|| TilingRow { stage: cell(stage), choices: list })
     };
-    row("(pipeline)", pipeline).into_iter().chain(stages.iter().filter_map(|(stage, choices)| row(stage, choices))).collect()
+    row("(pipeline)", pipeline)
+        .into_iter()
+        .chain(stages.iter().filter_map(|(stage, choices)| row(stage, choices)))
+        .collect()
 }
 
 fn context(analysis: &Analysis<'_>) -> Context {

@@ -14,8 +14,8 @@ mod update;
 mod tests;
 
 pub use block::{About, Block};
-pub use record::{CompactRecord, Identity, Links, Previous, RecordError};
 pub(super) use record::record;
+pub use record::{CompactRecord, Identity, Links, Previous, RecordError};
 pub use scan::DevlogError;
 pub use update::{Adding, Stale, StaleReason, Updated, check, update};
 

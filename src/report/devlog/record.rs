@@ -124,13 +124,17 @@ pub(in crate::report) fn record(
     let device = &environment.device.id;
     let same_device = |other: &&Analysis<'_>| other.newest().environment.device.id == *device;
     let annotation = annotation.filter(same_device);
-    let weighted = |counter| annotation.and_then(|annotation| annotation.weighted(counter));
+    let weighted = |counter| annotation.and_then(|annotation| annotation.whole.counter(counter));
     let diagnosis = annotation.and_then(|annotation| annotation.whole.diagnosis.as_ref());
     CompactRecord {
         format: FORMAT,
         kernel: event.run.id.kernel.clone(),
         language: event.run.id.language,
-        identity: Identity { version: event.run.id.version, device: device.name.clone(), shape: event.run.shape.clone() },
+        identity: Identity {
+            version: event.run.id.version,
+            device: device.name.clone(),
+            shape: event.run.shape.clone(),
+        },
         shown,
         clocks_locked: event.records.iter().all(|record| record.environment.clocks_locked),
         taken_at: newest.position.taken_at,

@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 
 use super::scan::begin_border;
-use super::{About, Adding, Block, CompactRecord, DevlogError, Identity, Links, StaleReason, check, file_name, new_log, update};
+use super::{
+    About, Adding, Block, CompactRecord, DevlogError, Identity, Links, StaleReason, check, file_name, new_log, update,
+};
 use crate::conf::Conf;
 use crate::model::Version;
 use crate::report::Report;
@@ -13,14 +15,10 @@ fn records() -> Vec<CompactRecord> {
     let input = input();
     let report = Report::new(&input, &Conf::default().thresholds).expect("the input is sound");
     let links = |annotation, previous| Links { annotation, previous, shown: Vec::new() };
-    [
-        (V0_S1, links(None, None)),
-        (V1_S1, links(Some(V1_S1_ANNOTATION), Some(V0_S1))),
-        (V2_S1, links(None, Some(V1_S1))),
-    ]
-    .into_iter()
-    .map(|(index, links)| report.devlog_record(index, links).expect("it was measured"))
-    .collect()
+    [(V0_S1, links(None, None)), (V1_S1, links(Some(V1_S1_ANNOTATION), Some(V0_S1))), (V2_S1, links(None, Some(V1_S1)))]
+        .into_iter()
+        .map(|(index, links)| report.devlog_record(index, links).expect("it was measured"))
+        .collect()
 }
 
 fn block_of(record: &CompactRecord) -> Block {
@@ -172,7 +170,10 @@ fn a_block_is_added_to_the_section_that_people_began() {
     let blocks = blocks();
     let updated = write(text, &blocks[1..2]);
     let border = begin_border(&blocks[1].identity);
-    assert!(updated.starts_with(&format!("# k\n\n### V1: mine\n\nMy words.\n\n{border}\n**Performance**")), "{updated}");
+    assert!(
+        updated.starts_with(&format!("# k\n\n### V1: mine\n\nMy words.\n\n{border}\n**Performance**")),
+        "{updated}"
+    );
     assert!(updated.ends_with("next iteration]\n\n### V9\nMore.\n\n## Appendix\n\nThe end.\n"), "{updated}");
 }
 
@@ -203,9 +204,9 @@ fn blocks_of_other_devices_are_left_alone() {
 #[test]
 fn a_deleted_border_is_an_error_with_its_line() {
     let end = "<!-- mlarun:performance end -->\n";
-    assert_eq!(error(&log().replacen(end, "", 1)), DevlogError::Unended { line: 8 });
+    assert_eq!(error(&log().replacen(end, "", 1)), DevlogError::Unended { line: 10 });
     let begin = format!("{}\n", begin_border(&blocks()[0].identity));
-    assert_eq!(error(&log().replacen(&begin, "", 1)), DevlogError::Unbegun { line: 19 });
+    assert_eq!(error(&log().replacen(&begin, "", 1)), DevlogError::Unbegun { line: 21 });
     let last = log().rfind(end).expect("it ends");
     let mut cut = log();
     cut.replace_range(last..last + end.len(), "");
@@ -215,18 +216,19 @@ fn a_deleted_border_is_an_error_with_its_line() {
 #[test]
 fn a_doubled_border_or_block_is_an_error_with_its_lines() {
     let end = "<!-- mlarun:performance end -->\n";
-    assert_eq!(error(&log().replacen(end, &end.repeat(2), 1)), DevlogError::Unbegun { line: 21 });
+    assert_eq!(error(&log().replacen(end, &end.repeat(2), 1)), DevlogError::Unbegun { line: 23 });
     let begin = format!("{}\n", begin_border(&blocks()[0].identity));
-    assert_eq!(error(&log().replacen(&begin, &begin.repeat(2), 1)), DevlogError::Unended { line: 8 });
+    assert_eq!(error(&log().replacen(&begin, &begin.repeat(2), 1)), DevlogError::Unended { line: 10 });
     let doubled = format!("{}\n{begin}{end}", log());
     let message = error(&doubled).to_string();
-    assert!(message.starts_with("lines 8 and 78: two performance blocks of v0 at b=1 s=1"), "{message}");
+    let lines = format!("lines 10 and {}: two performance blocks of v0 at b=1 s=1", log().lines().count() + 2);
+    assert!(message.starts_with(&lines), "{message}");
 }
 
 #[test]
 fn a_broken_border_is_an_error_with_its_line() {
     let broken = log().replacen("{\"version\":\"v0\"", "{\"version\":\"zero\"", 1);
-    assert!(matches!(error(&broken), DevlogError::Border { line: 8, .. }));
+    assert!(matches!(error(&broken), DevlogError::Border { line: 10, .. }));
     assert!(matches!(error("<!-- mlarun:performance begin\n"), DevlogError::Border { line: 1, .. }));
 }
 
@@ -259,7 +261,11 @@ fn names_cannot_break_out_of_their_place() {
     let mut record = records().swap_remove(0);
     record.identity.device = "A|B `C` --> <!-- x\n### V7".into();
     let block = block_of(&record);
-    assert!(block.body.starts_with("**Performance** (A\\|B \\`C\\` --> <!-- x ### V7, unlocked clocks,"), "{}", block.body);
+    assert!(
+        block.body.starts_with("**Performance** (A\\|B \\`C\\` --> <!-- x ### V7, unlocked clocks,"),
+        "{}",
+        block.body
+    );
     let border = begin_border(&record.identity);
     assert_eq!(border.matches("-->").count(), 1, "{border}");
     let once = write(&new_log("k"), std::slice::from_ref(&block));
@@ -279,7 +285,8 @@ fn foreign() -> impl Strategy<Value = String> {
         Just(String::new()),
     ];
     (prop::collection::vec((line, prop::bool::ANY), 0..12), prop::bool::ANY).prop_map(|(lines, ends)| {
-        let text: String = lines.iter().map(|(line, crlf)| format!("{line}{}", if *crlf { "\r\n" } else { "\n" })).collect();
+        let text: String =
+            lines.iter().map(|(line, crlf)| format!("{line}{}", if *crlf { "\r\n" } else { "\n" })).collect();
         if ends { text } else { text.trim_end_matches(['\r', '\n']).to_owned() }
     })
 }
@@ -316,8 +323,8 @@ proptest! {
             && text.contains(&border)
             && check(&text, &[]).is_ok_and(|found| found.len() == 1)
         {
-            prop_assert!(updated.text.starts_with(&format!("{before}\n\n{border}\n")));
-            prop_assert!(updated.text.ends_with(&format!("{end}\n{after}")));
+            let (start, rest) = (format!("{before}\n\n{border}\n"), format!("{end}\n{after}"));
+            prop_assert!(updated.text.starts_with(&start) && updated.text.ends_with(&rest), "{}", updated.text);
         }
     }
 

@@ -129,7 +129,13 @@ fn insert_before(text: &str, boundary: usize, chunk: &str, newline: Newline) -> 
     let nl = newline.text();
     let mut out = before.to_owned();
     if !before.is_empty() {
-        out.push_str(if rest_of_line.is_some() { nl } else if newline == Newline::CrLf { "\r\n\r\n" } else { "\n\n" });
+        out.push_str(if rest_of_line.is_some() {
+            nl
+        } else if newline == Newline::CrLf {
+            "\r\n\r\n"
+        } else {
+            "\n\n"
+        });
     }
     out.push_str(chunk.trim_end_matches(['\r', '\n']));
     let ends_with_break = rest_of_line.is_some() || text.is_empty();
