@@ -10,7 +10,8 @@ use crate::model::record::{Record, RecordKind};
 use crate::model::{Choices, KernelId, Key, Mode};
 use crate::plan::space::TuneTarget;
 use crate::plan::{Facts, FactsError, Slot};
-use crate::store::{self, Lookup, Store, StoreError, Tunings};
+use crate::store::tuning::{Lookup, Outcome, Tried, Tuning, Tunings};
+use crate::store::{self, Store, StoreError};
 
 /// Everything recorded: results below out/, tunings below .cache/.
 #[derive(Debug)]
@@ -105,12 +106,12 @@ impl Journal for &Ledger {
     }
 
     fn append_tuning(&mut self, tuning: &TuningResult) -> Result<(), JournalError> {
-        let history = tuning.history.iter().enumerate().map(|(number, tried)| store::Tried {
+        let history = tuning.history.iter().enumerate().map(|(number, tried)| Tried {
             number,
             choices: tried.choices.clone(),
             outcome: outcome(&tried.outcome),
         });
-        let stored = store::Tuning {
+        let stored = Tuning {
             key: tuning.key,
             material: tuning.material.clone(),
             chosen: tuning.chosen.clone(),
@@ -121,18 +122,18 @@ impl Journal for &Ledger {
     }
 }
 
-fn outcome(tried: &TriedOutcome) -> store::Outcome {
+fn outcome(tried: &TriedOutcome) -> Outcome {
     match tried {
-        TriedOutcome::Rejected { constraint } => store::Outcome::Rejected { constraint: constraint.clone() },
+        TriedOutcome::Rejected { constraint } => Outcome::Rejected { constraint: constraint.clone() },
         TriedOutcome::Tried(CandidateOutcome::Timed { median_ns, samples }) => {
-            store::Outcome::Timed { median_ns: *median_ns, samples: *samples }
+            Outcome::Timed { median_ns: *median_ns, samples: *samples }
         }
-        TriedOutcome::Tried(CandidateOutcome::Abandoned { ns }) => store::Outcome::Abandoned { ns: *ns },
+        TriedOutcome::Tried(CandidateOutcome::Abandoned { ns }) => Outcome::Abandoned { ns: *ns },
         TriedOutcome::Tried(CandidateOutcome::Failed(failure)) => {
-            store::Outcome::Failed { message: failure.message.clone() }
+            Outcome::Failed { message: failure.message.clone() }
         }
         TriedOutcome::NotReached => {
-            store::Outcome::Failed { message: "not tried: the time budget was spent".to_owned() }
+            Outcome::Failed { message: "not tried: the time budget was spent".to_owned() }
         }
     }
 }

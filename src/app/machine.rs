@@ -1,11 +1,11 @@
 //! The host as one session sees it: device, compiler, peaks, and what every record states about them.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Project;
 use crate::backend::{Backend as _, Cpu, ProbeError};
-use crate::device::{self, Host, HostError, PeaksError};
+use crate::device::peaks::{self, PeaksError};
+use crate::device::{Host, HostError, git, probe};
 use crate::model::Peaks;
 use crate::model::record::Environment;
 
@@ -35,20 +35,20 @@ impl Machine {
     /// # Errors
     /// No C compiler, or a host that does not say what it is.
     pub fn probe(project: &Project) -> Result<Machine, MachineError> {
-        let host = device::host()?;
+        let host = probe::host()?;
         let backend = Cpu::find(&project.cache())?;
-        let peaks = device::load_measured(&project.cache(), &host.device.id, backend.toolchain())?;
+        let peaks = peaks::load_measured(&project.cache(), &host.device.id, backend.toolchain())?;
         Ok(Machine { host, backend, peaks })
     }
 
     /// What every record of a session states. Asks git for the state of the project's folder.
     pub fn environment(&self, project: &Project) -> Environment {
         const GIT_LIMIT: Duration = Duration::from_secs(5);
-        let tree = device::git_tree(&project.root, GIT_LIMIT).ok();
+        let tree = git::tree(&project.root, GIT_LIMIT).ok();
         Environment {
             device: self.host.device.clone(),
             peaks: self.peaks.clone(),
-            clocks_hz: self.clocks_hz(),
+            clocks_hz: self.host.clocks_hz.clone(),
             clocks_locked: false,
             host: self.host.name.clone(),
             os: self.host.os.clone(),
@@ -57,9 +57,5 @@ impl Machine {
             git_revision: tree.as_ref().and_then(|tree| tree.revision.clone()),
             git_dirty: tree.map(|tree| tree.dirty),
         }
-    }
-
-    fn clocks_hz(&self) -> BTreeMap<String, f64> {
-        self.host.core_mhz.map(|mhz| ("core".to_owned(), f64::from(mhz) * 1e6)).into_iter().collect()
     }
 }

@@ -21,6 +21,7 @@ use crate::plan::space::TuneTarget;
 pub use event::{Event, Name, Observer};
 pub use executor::{ExecuteError, Executor, ProcessExecutor};
 pub use session::{Outcome, RunFailure, Session, SessionError, Tools};
+pub use tune::{Trial, TrialsError};
 
 /// Compiles stages.
 pub trait Builder: Sync {

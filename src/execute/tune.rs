@@ -3,14 +3,45 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::session::{Session, Stop};
+use super::session::{Session, SessionError, Stop};
 use super::{Event, ExecuteError, Name, Tried, TriedOutcome, TuningResult};
 use crate::catalog::Package;
 use crate::expr::Scope;
 use crate::model::protocol::{Candidate, CandidateOutcome, Failure, FailureKind, Launchable, Line, Task};
-use crate::model::{Choices, Key, Tiling};
+use crate::model::{Choices, Key, Shape, Tiling};
 use crate::plan::space::{Point, TuneTarget, search, targets};
 use crate::plan::{self, Facts, PlanError, Prepared, Subject};
+
+/// One variant of a kernel, timed without a verification: what calibration is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trial {
+    pub choices: Choices,
+    pub median_ns: f64,
+    /// FLOPs and bytes of one launch, by the cost model.
+    pub flops: f64,
+    pub bytes: f64,
+}
+
+/// A kernel's variants could not be timed.
+#[derive(Debug, thiserror::Error)]
+pub enum TrialsError {
+    #[error(transparent)]
+    Failed(Failure),
+    #[error("interrupted")]
+    Interrupted,
+    #[error(transparent)]
+    Session(SessionError),
+}
+
+impl From<Stop> for TrialsError {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Subject(failure) => TrialsError::Failed(failure),
+            Stop::Interrupted => TrialsError::Interrupted,
+            Stop::Session(error) => TrialsError::Session(error),
+        }
+    }
+}
 
 /// A process that dies takes its candidate with it; a space in which this many die is given up.
 const MOST_DEATHS: usize = 8;
@@ -34,6 +65,41 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Times every variant of `package` end to end, at `shape`.
+    ///
+    /// # Errors
+    /// No variant has a time, or the session ended.
+    pub fn trials(&mut self, package: &Package, shape: &Shape) -> Result<Vec<Trial>, TrialsError> {
+        Ok(self.try_variants(package, shape)?)
+    }
+
+    fn try_variants(&mut self, package: &Package, shape: &Shape) -> Result<Vec<Trial>, Stop> {
+        let root = Scope::new();
+        let (setting, target) = (self.tools.setting, TuneTarget::Pipeline);
+        let cores = setting.device.cores.len();
+        let found =
+            search(package, &target, shape, &Tiling::default(), cores, setting.protocols.search, &root)
+                .map_err(Stop::planning)?;
+        let prepared = self.prepare_points(package, shape, &target, &Tiling::default(), &found.points, &root)?;
+        let cost: BTreeMap<usize, (f64, f64)> =
+            prepared.iter().map(|(number, point)| (*number, point.instance.total())).collect();
+        let (candidates, mut outcomes) = self.build_candidates(&target, prepared)?;
+        self.time_candidates(candidates, &mut outcomes)?;
+        let trials: Vec<Trial> = outcomes
+            .iter()
+            .filter_map(|(number, outcome)| match outcome {
+                CandidateOutcome::Timed { median_ns, .. } => Some(Trial {
+                    choices: found.points[*number].choices.clone(),
+                    median_ns: *median_ns,
+                    flops: cost[number].0,
+                    bytes: cost[number].1,
+                }),
+                _ => None,
+            })
+            .collect();
+        if trials.is_empty() { Err(Stop::Subject(no_winner(&target, &outcomes))) } else { Ok(trials) }
+    }
+
     fn tune_target(
         &mut self,
         subject: &Subject,
@@ -48,16 +114,15 @@ impl Session<'_> {
         let found = search(package, target, &subject.shape, tiling, cores, setting.protocols.search, root)
             .map_err(Stop::planning)?;
         let name = Name { id: subject.id.clone(), shape: subject.shape.clone() };
-        let valid: Vec<usize> =
-            (0..found.points.len()).filter(|&number| found.points[number].rejected_by.is_none()).collect();
+        let valid = found.points.iter().filter(|point| point.rejected_by.is_none()).count();
         self.tell(Event::Tuning {
             name: name.clone(),
             target: target.clone(),
-            candidates: valid.len(),
-            rejected: found.points.len() - valid.len(),
+            candidates: valid,
+            rejected: found.points.len() - valid,
         });
-        let (candidates, mut outcomes) =
-            self.build_candidates(subject, package, target, tiling, &found.points, &valid, root)?;
+        let prepared = self.prepare_points(package, &subject.shape, target, tiling, &found.points, root)?;
+        let (candidates, mut outcomes) = self.build_candidates(target, prepared)?;
         let out_of_time = self.time_candidates(candidates, &mut outcomes)?;
 
         let best = outcomes
@@ -104,26 +169,32 @@ impl Session<'_> {
         Ok(chosen)
     }
 
-    /// Compiles every valid point; what does not compile is an outcome already.
-    #[expect(clippy::too_many_arguments, reason = "one call, and each is a different thing")]
-    fn build_candidates(
-        &mut self,
-        subject: &Subject,
+    /// The valid ones of `points`, by number.
+    fn prepare_points(
+        &self,
         package: &Package,
+        shape: &Shape,
         target: &TuneTarget,
         tiling: &Tiling,
         points: &[Point],
-        valid: &[usize],
         root: &Scope<'_>,
-    ) -> Result<(Vec<Candidate>, BTreeMap<usize, CandidateOutcome>), Stop> {
-        let mut prepared = Vec::new();
-        for &number in valid {
+    ) -> Result<Vec<(usize, Prepared)>, Stop> {
+        let valid = points.iter().enumerate().filter(|(_, point)| point.rejected_by.is_none());
+        let prepared = valid.map(|(number, point)| {
             let mut tiling = tiling.clone();
-            plan::decide(&mut tiling, target, points[number].choices.clone());
-            let point = Prepared::new(&self.tools.setting, package, &subject.shape, &tiling, root, &self.build_keys)
-                .map_err(Stop::planning)?;
-            prepared.push((number, point));
-        }
+            plan::decide(&mut tiling, target, point.choices.clone());
+            let prepared = Prepared::new(&self.tools.setting, package, shape, &tiling, root, &self.build_keys);
+            prepared.map(|prepared| (number, prepared)).map_err(Stop::planning)
+        });
+        prepared.collect()
+    }
+
+    /// Compiles every point; what does not compile is an outcome already.
+    fn build_candidates(
+        &mut self,
+        target: &TuneTarget,
+        prepared: Vec<(usize, Prepared)>,
+    ) -> Result<(Vec<Candidate>, BTreeMap<usize, CandidateOutcome>), Stop> {
         let needed = |point: &Prepared| match stage_index(point, target) {
             Some(stage) => vec![point.builds[stage].clone()],
             None => point.builds.clone(),

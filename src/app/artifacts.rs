@@ -1,0 +1,146 @@
+//! The timestamped folder of one run, for people: parameters, tilings with their histories, compiled files, report.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde_json::{Map, Value as Json};
+
+use super::experiment::Workspace;
+use super::publish::PublishError;
+use crate::atomic::{self, Durability};
+use crate::backend::BuildCache;
+use crate::expr::Scope;
+use crate::model::{DeviceId, KernelId, Mode, Tiling};
+use crate::plan::space::{TuneTarget, targets};
+use crate::plan::{self, BuildKeys, PlanError, Prepared, Protocols, Subject};
+
+/// `out/profiles/<mode>/<kernel>/<params>/<timestamp>`, made new: a suffix tells folders of one second apart.
+pub(super) fn new_folder(
+    out: &Path,
+    id: &KernelId,
+    mode: Mode,
+    prepared: &Prepared,
+    taken_at: Timestamp,
+) -> Result<PathBuf, PublishError> {
+    let parent = out.join("profiles").join(mode.name()).join(&id.kernel).join(params(id, prepared));
+    fs::create_dir_all(&parent).map_err(PublishError::io(&parent))?;
+    let stamp = taken_at.strftime("%Y%m%dT%H%M%SZ").to_string();
+    for number in 1_u32.. {
+        let name = if number == 1 { stamp.clone() } else { format!("{stamp}-{number}") };
+        let folder = parent.join(name);
+        match fs::create_dir(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(PublishError::io(&folder)(error)),
+        }
+    }
+    unreachable!("folders of one second are fewer than u32 can count")
+}
+
+/// Version, language, dtype and shape as one folder name.
+fn params(id: &KernelId, prepared: &Prepared) -> String {
+    let shape = &prepared.instance.shape;
+    let dtype = shape.dtype().map(|dtype| format!("-{dtype}")).unwrap_or_default();
+    let rest = shape.ordered().filter(|(name, _)| *name != "dtype").map(|(name, value)| format!("-{name}{value}"));
+    format!("{}-{}{dtype}{}", id.version, id.language, rest.collect::<String>())
+}
+
+/// Writes everything but the report into `folder`.
+pub(super) fn write(
+    workspace: &Workspace<'_>,
+    folder: &Path,
+    subject: &Subject,
+    prepared: &Prepared,
+    protocols: &Protocols,
+) -> Result<(), PublishError> {
+    let device = &workspace.machine.host.device.id;
+    write_json(&folder.join("params.json"), &parameters(&subject.id, prepared, device))?;
+    write_tilings(workspace, folder, subject, prepared, protocols)?;
+    let cache = BuildCache::new(&workspace.project.root, &workspace.project.cache());
+    for (stage, key) in prepared.pipeline().stages.iter().zip(&prepared.build_keys) {
+        copy_folder(&cache.folder_of(key), &folder.join("compiled").join(&stage.name))?;
+        let declared = prepared.builds.iter().find(|build| build.entry == stage.entry);
+        if let Some(build) = declared {
+            let source = workspace.project.root.join(&build.source);
+            let name = build.source.file_name().unwrap_or_default();
+            copy(&source, &folder.join("compiled").join(&stage.name).join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// params.json: every parameter by name, with the kernel and the device.
+fn parameters(id: &KernelId, prepared: &Prepared, device: &DeviceId) -> Json {
+    let mut params = Map::new();
+    params.insert("kernel".to_owned(), id.kernel.clone().into());
+    params.insert("version".to_owned(), id.version.to_string().into());
+    params.insert("language".to_owned(), id.language.name().into());
+    params.insert("device".to_owned(), device.name.clone().into());
+    for (name, value) in &prepared.instance.shape.0 {
+        params.insert(name.clone(), json(value));
+    }
+    Json::Object(params)
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Json {
+    serde_json::to_value(value).expect("values of parameters serialise to JSON")
+}
+
+/// tiling/<stage>.json for every stage and for the pipeline, each beside its history where it was tuned.
+fn write_tilings(
+    workspace: &Workspace<'_>,
+    folder: &Path,
+    subject: &Subject,
+    prepared: &Prepared,
+    protocols: &Protocols,
+) -> Result<(), PublishError> {
+    let folder = folder.join("tiling");
+    for (name, choices) in &prepared.instance.choices {
+        write_json(&folder.join(format!("{name}.json")), &json(choices))?;
+    }
+    let package = workspace.project.catalog.package(&subject.id).map_err(PlanError::from)?;
+    let (root, builds) = (Scope::new(), BuildKeys::default());
+    let setting = workspace.setting(protocols);
+    let mut decided = Tiling::default();
+    let cores = setting.device.cores.len();
+    for target in targets(package, &subject.shape, cores, &root).map_err(PlanError::from)? {
+        let (key, _) = plan::tuning_key(&setting, package, &subject.shape, &decided, &target, &root, &builds)
+            .map_err(PlanError::from)?;
+        let history = workspace.ledger.tuning_path(&subject.id, &target, &key);
+        if history.is_file() {
+            copy(&history, &folder.join(target.to_string()).join("autotuning.json"))?;
+        }
+        let chosen = match &target {
+            TuneTarget::Pipeline => Some(&prepared.tiling.pipeline),
+            TuneTarget::Stage(name) => prepared.tiling.stages.get(name),
+        };
+        plan::decide(&mut decided, &target, chosen.cloned().unwrap_or_default());
+    }
+    Ok(())
+}
+
+pub(super) fn write_json(path: &Path, value: &Json) -> Result<(), PublishError> {
+    write_text(path, &format!("{value:#}\n"))
+}
+
+pub(super) fn write_text(path: &Path, text: &str) -> Result<(), PublishError> {
+    atomic::write(path, text.as_bytes(), Durability::Unsynced).map_err(PublishError::io(path))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), PublishError> {
+    if let Some(parent) = to.parent() {
+        fs::create_dir_all(parent).map_err(PublishError::io(parent))?;
+    }
+    fs::copy(from, to).map(drop).map_err(PublishError::io(from))
+}
+
+/// Copies the files of a folder that has no folders.
+fn copy_folder(from: &Path, to: &Path) -> Result<(), PublishError> {
+    for entry in fs::read_dir(from).map_err(PublishError::io(from))? {
+        let entry = entry.map_err(PublishError::io(from))?;
+        copy(&entry.path(), &to.join(entry.file_name()))?;
+    }
+    Ok(())
+}

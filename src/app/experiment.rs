@@ -1,0 +1,194 @@
+//! Planning and executing one experiment: opens nothing that is not needed for what is asked.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::builder::CachedBuilder;
+use super::{Ledger, Machine, Project};
+use crate::backend::{Backend as _, BuildCache};
+use crate::conf::Conf;
+use crate::execute::{Clock, Observer, Outcome, ProcessExecutor, Session, SessionError, Tools};
+use crate::manifest::{Experiment, ProtocolOverrides};
+use crate::model::Device;
+use crate::plan::space::SearchLimits;
+use crate::plan::{self, Plan, PlanError, Protocols, Setting, Wanted};
+
+/// Rows that a verification compares at the run's own shape, at most.
+const VERIFIED_ROWS: u64 = 4096;
+/// Seed of the sampling of rows.
+const VERIFICATION_SEED: u64 = 1;
+
+/// Project, host and records that everything works with.
+#[derive(Debug, Clone, Copy)]
+pub struct Workspace<'a> {
+    pub project: &'a Project,
+    pub machine: &'a Machine,
+    pub ledger: &'a Ledger,
+}
+
+/// How the caller follows and stops a session.
+pub struct Control<'a> {
+    pub observer: &'a mut dyn Observer,
+    /// Set to end the session within a second; everything finished is kept.
+    pub interrupted: Arc<AtomicBool>,
+    /// End at the first failed run.
+    pub fail_fast: bool,
+    /// The program that serves `__worker`: mlarun itself.
+    pub worker: PathBuf,
+}
+
+/// An experiment with its plan.
+#[derive(Debug)]
+pub struct Bench {
+    pub experiment: Experiment,
+    pub protocols: Protocols,
+    pub plan: Plan,
+}
+
+/// An executed experiment, planned again with what is known now.
+#[derive(Debug)]
+pub struct Finished {
+    pub bench: Bench,
+    pub outcome: Outcome,
+}
+
+/// An experiment could not be planned or executed.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+impl<'a> Workspace<'a> {
+    /// What plans depend on beside the experiment.
+    pub fn setting(&self, protocols: &'a Protocols) -> Setting<'a> {
+        Setting {
+            device: &self.machine.host.device,
+            toolchain: self.machine.backend.toolchain(),
+            peaks: self.machine.peaks.as_ref(),
+            protocols,
+            clock_policy: "none",
+        }
+    }
+
+    /// Plans `experiment` with what is known now.
+    ///
+    /// # Errors
+    /// See [`PlanError`].
+    pub fn plan(&self, experiment: Experiment, wanted: Wanted<'_>) -> Result<Bench, BenchError> {
+        let device = &self.machine.host.device;
+        let protocols = protocols(&self.project.conf, &experiment.protocol, device, experiment.rounds);
+        let plan = plan::plan(&experiment, &self.project.catalog, &self.setting(&protocols), self.ledger, wanted)?;
+        Ok(Bench { experiment, protocols, plan })
+    }
+
+    /// Does what the plan has left to do, then plans again.
+    ///
+    /// # Errors
+    /// A result could not be kept, or see [`PlanError`]. Failed runs are in the outcome.
+    pub fn execute(
+        &self,
+        bench: Bench,
+        wanted: Wanted<'_>,
+        control: &mut Control<'_>,
+    ) -> Result<Finished, BenchError> {
+        let Bench { experiment, protocols, plan } = bench;
+        let setting = self.setting(&protocols);
+        let limit = Duration::from_secs(u64::from(experiment.time_limit_s));
+        let tuning_budget = experiment.protocol.tuning.budget_ns.map(Duration::from_nanos);
+        let tuning_budget = tuning_budget.unwrap_or(self.project.conf.protocol.tune.limit());
+        let outcome = self.with_session(setting, control, limit, tuning_budget, |session| {
+            session.execute(&experiment, plan, wanted, self.ledger)
+        })?;
+        let wanted = Wanted { remeasure: false, ..wanted };
+        let plan = plan::plan(&experiment, &self.project.catalog, &setting, self.ledger, wanted)?;
+        Ok(Finished { bench: Bench { experiment, protocols, plan }, outcome })
+    }
+
+    /// Gives `run` a session whose workers may be silent for `limit` and whose searches may take `tuning_budget`.
+    pub(super) fn with_session<T>(
+        &self,
+        setting: Setting<'_>,
+        control: &mut Control<'_>,
+        limit: Duration,
+        tuning_budget: Duration,
+        run: impl FnOnce(Session<'_>) -> T,
+    ) -> T {
+        let Workspace { project, machine, ledger } = *self;
+        let executor = ProcessExecutor {
+            program: control.worker.clone(),
+            silence_limit: limit,
+            interrupted: Arc::clone(&control.interrupted),
+        };
+        let cache = BuildCache::new(&project.root, &project.cache());
+        let started = Timestamp::now();
+        run(Session::new(Tools {
+            catalog: &project.catalog,
+            setting,
+            builder: &CachedBuilder { backend: &machine.backend, cache: &cache },
+            executor: &executor,
+            journal: &mut &*ledger,
+            observer: control.observer,
+            clock: &SystemClock,
+            environment: machine.environment(project),
+            session: session_name(started),
+            reference_cache: Some(project.cache().join("reference")),
+            tuning_budget,
+            interrupted: Arc::clone(&control.interrupted),
+            fail_fast: control.fail_fast,
+        }))
+    }
+}
+
+/// Name of a session: when it started and which process it is.
+fn session_name(started: Timestamp) -> String {
+    format!("{}-{}", started.strftime("%Y%m%dT%H%M%S%.3fZ"), std::process::id())
+}
+
+/// How the experiment is measured: conf/, with the manifest's overrides.
+pub fn protocols(conf: &Conf, overrides: &ProtocolOverrides, device: &Device, rounds: u32) -> Protocols {
+    let mut event = conf.protocol.event(device);
+    let ours = &overrides.event;
+    override_with(&mut event.timings, ours.timings.clone());
+    override_with(&mut event.budget_ns, ours.budget_ns);
+    override_with(&mut event.min_samples, ours.min_samples);
+    override_with(&mut event.max_samples, ours.max_samples);
+    override_with(&mut event.warmup.min_ns, ours.warmup_ns);
+    let mut annotation = conf.protocol.annotation(device);
+    override_with(&mut annotation.budget_ns, overrides.annotation.budget_ns);
+    override_with(&mut annotation.min_samples, overrides.annotation.min_samples);
+    override_with(&mut annotation.max_samples, overrides.annotation.max_samples);
+    let mut search =
+        SearchLimits { points: conf.protocol.tune.max_candidates as usize, seed: conf.protocol.tune.seed };
+    override_with(&mut search.points, overrides.tuning.limit.map(|limit| limit as usize));
+    override_with(&mut search.seed, overrides.tuning.seed);
+    Protocols {
+        event,
+        annotation,
+        tuning: conf.protocol.tune(),
+        search,
+        rounds,
+        verified_rows: VERIFIED_ROWS,
+        verification_seed: VERIFICATION_SEED,
+    }
+}
+
+fn override_with<T>(value: &mut T, with: Option<T>) {
+    if let Some(with) = with {
+        *value = with;
+    }
+}

@@ -1,0 +1,133 @@
+//! Writing what people read: profiles, the experiment's report and results, dev logs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::artifacts::{self, write_text};
+use super::devlogs::{self, DevlogsError};
+use super::experiment::{Bench, Workspace};
+use super::gather::{GatherError, Gathered, gather};
+use crate::execute::RunFailure;
+use crate::model::Mode;
+use crate::plan::PlanError;
+use crate::report::{Outcome, RenderError, Renderer, Report, ReportError};
+
+/// Files that were written.
+#[derive(Debug, Default)]
+pub struct Published {
+    /// report.md of the experiment.
+    pub report: PathBuf,
+    /// Folders of profiles.
+    pub profiles: Vec<PathBuf>,
+    /// Dev logs that changed.
+    pub devlogs: Vec<PathBuf>,
+}
+
+/// Something could not be written; the records it would show are safe in the store.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    #[error("{}: {error}; what was measured is kept, `mlarun report` writes the reports again", path.display())]
+    Io { path: PathBuf, error: io::Error },
+    #[error(transparent)]
+    Gather(#[from] GatherError),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    #[error(transparent)]
+    Devlogs(#[from] DevlogsError),
+}
+
+impl PublishError {
+    pub(super) fn io(path: &Path) -> impl FnOnce(io::Error) -> PublishError {
+        let path = path.to_owned();
+        move |error| PublishError::Io { path, error }
+    }
+}
+
+/// Writes report.md, results.json and results.csv of the experiment, the profiles of the runs for which `is_new` holds,
+/// and the dev logs.
+///
+/// # Errors
+/// A file cannot be written, a template does not render, a dev log cannot be trusted.
+pub fn publish_experiment(
+    workspace: &Workspace<'_>,
+    bench: &Bench,
+    failures: &[RunFailure],
+    is_new: impl Fn(usize, Mode) -> bool,
+    add_devlogs: bool,
+) -> Result<Published, PublishError> {
+    let gathered = gather(workspace, bench, failures)?;
+    let report = Report::new(&gathered.input, &workspace.project.conf.thresholds)?;
+    let renderer = Renderer::load(&workspace.project.templates())?;
+    let folder = workspace.project.experiment(&bench.experiment.name);
+    let mut published = Published { report: folder.join("report.md"), ..Published::default() };
+    write_text(&folder.join("results.json"), &report.results_json())?;
+    write_text(&folder.join("results.csv"), &report.results_csv()?)?;
+    write_text(&published.report, &report.experiment(&renderer)?)?;
+    for (index, run) in gathered.input.runs.iter().enumerate() {
+        if is_new(gathered.subjects[index].0, run.mode) {
+            let folder = None;
+            published.profiles.extend(profile(workspace, bench, &gathered, &report, &renderer, index, folder)?);
+        }
+    }
+    published.devlogs = devlogs::write(workspace, bench, &gathered, &report, &renderer, add_devlogs)?;
+    Ok(published)
+}
+
+/// A profile's folder, and its report's text.
+#[derive(Debug)]
+pub struct PublishedProfile {
+    pub folder: PathBuf,
+    pub report: String,
+}
+
+/// Writes the folder of the run of `subject` in `mode` alone: into `folder`, else a new timestamped one. `None` where
+/// the run has no result.
+///
+/// # Errors
+/// As [`publish_experiment`].
+pub fn publish_profile(
+    workspace: &Workspace<'_>,
+    bench: &Bench,
+    failures: &[RunFailure],
+    subject: usize,
+    mode: Mode,
+    folder: Option<&Path>,
+) -> Result<Option<PublishedProfile>, PublishError> {
+    let gathered = gather(workspace, bench, failures)?;
+    let Some(index) = gathered.run(subject, mode) else { return Ok(None) };
+    let report = Report::new(&gathered.input, &workspace.project.conf.thresholds)?;
+    let renderer = Renderer::load(&workspace.project.templates())?;
+    let Some(text) = report.profile(&renderer, index)? else { return Ok(None) };
+    let folder = profile(workspace, bench, &gathered, &report, &renderer, index, folder)?;
+    Ok(folder.map(|folder| PublishedProfile { folder, report: text }))
+}
+
+#[expect(clippy::too_many_arguments, reason = "one run of one report, and where it goes")]
+fn profile(
+    workspace: &Workspace<'_>,
+    bench: &Bench,
+    gathered: &Gathered,
+    report: &Report<'_>,
+    renderer: &Renderer,
+    index: usize,
+    folder: Option<&Path>,
+) -> Result<Option<PathBuf>, PublishError> {
+    let run = &gathered.input.runs[index];
+    let (subject, Some(prepared)) = &gathered.subjects[index] else { return Ok(None) };
+    let Outcome::Measured(records) = &run.outcome else { return Ok(None) };
+    let (Some(text), Some(newest)) = (report.profile(renderer, index)?, records.last()) else { return Ok(None) };
+    let folder = match folder {
+        Some(folder) => folder.to_owned(),
+        None => {
+            let out = &workspace.project.out;
+            artifacts::new_folder(out, &run.id, run.mode, prepared, newest.position.taken_at)?
+        }
+    };
+    artifacts::write(workspace, &folder, &bench.plan.subjects[*subject], prepared, &bench.protocols)?;
+    write_text(&folder.join("report.md"), &text)?;
+    Ok(Some(folder))
+}
