@@ -3,5 +3,6 @@
 pub mod catalog;
 pub mod diagnostic;
 pub mod expr;
+pub mod manifest;
 pub mod model;
 pub mod spanned;
