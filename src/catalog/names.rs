@@ -64,13 +64,11 @@ pub fn expression(
 }
 
 fn syntax_error(node: &Node, what: &str, error: &ParseError) -> Diagnostic {
-    let place = within(node, error.at, 1);
-    let message = if error.source_text.trim().is_empty() {
-        format!("{what} is empty")
-    } else {
-        format!("{what} is not an expression")
-    };
-    Diagnostic::error(&place, message).label(error.reason.clone())
+    if error.source_text.trim().is_empty() {
+        return Diagnostic::error(&node.at, format!("{what} is empty")).label("an expression is needed");
+    }
+    let place = node.at.inside_text(&error.source_text, error.at, 1);
+    Diagnostic::error(&place, format!("{what} is not an expression")).label(error.reason.clone())
 }
 
 /// Reports every variable, choice and function that `expr`, standing in `node`, may not use.
@@ -106,28 +104,8 @@ pub fn check_names(node: &Node, what: &str, expr: &Expr, names: &Names, diagnost
 
 /// The place of the word `name` in the text that `node` holds; all of the text where it cannot be told.
 fn word(node: &Node, name: &str) -> Place {
-    let Kind::Text(text) = &node.kind else { return node.at.clone() };
-    let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    let found = text.match_indices(name).find(|(start, _)| {
-        let before = start.checked_sub(1).map(|at| text.as_bytes()[at]);
-        let after = text.as_bytes().get(start + name.len()).copied();
-        !before.is_some_and(letter) && !after.is_some_and(letter)
-    });
-    found.map_or_else(|| node.at.clone(), |(start, _)| within(node, start, name.len()))
-}
-
-/// The place of `length` bytes from the byte `start` on in the text that `node` holds; all of the text where the file
-/// writes it with escapes.
-fn within(node: &Node, start: usize, length: usize) -> Place {
-    let Kind::Text(text) = &node.kind else { return node.at.clone() };
-    let written = node.at.text();
-    let quote = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| written.starts_with(quote));
-    let Some(quote) = quote else { return node.at.clone() };
-    if written.get(quote.len()..written.len() - quote.len()) != Some(text) {
-        return node.at.clone();
+    match &node.kind {
+        Kind::Text(text) => node.at.word_inside_text(text, name),
+        _ => node.at.clone(),
     }
-    let from = node.at.span.start + quote.len() + start;
-    // The end of the text is shown by its closing quote.
-    let to = (from + length).min(node.at.span.end).max(from);
-    Place::new(&node.at.file, from..to)
 }

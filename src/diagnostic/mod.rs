@@ -69,6 +69,30 @@ impl Place {
     pub fn text(&self) -> &str {
         self.file.text().get(self.span.clone()).unwrap_or_default()
     }
+
+    /// Where this is the place of a string that holds `value`: the place of `length` bytes of the value from byte
+    /// `start` on. The whole string where it is written with escapes; the closing quote where the value has ended.
+    pub fn inside_text(&self, value: &str, start: usize, length: usize) -> Place {
+        let written = self.text();
+        let quote = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| written.starts_with(quote)).unwrap_or("");
+        let inner = written.len().checked_sub(quote.len()).and_then(|end| written.get(quote.len()..end));
+        if inner != Some(value) {
+            return self.clone();
+        }
+        let from = self.span.start + quote.len() + start;
+        Place::new(&self.file, from..(from + length).min(self.span.end).max(from))
+    }
+
+    /// As [`Place::inside_text`], the first place of `word` standing alone in `value`.
+    pub fn word_inside_text(&self, value: &str, word: &str) -> Place {
+        let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let found = value.match_indices(word).find(|(start, _)| {
+            let before = start.checked_sub(1).map(|at| value.as_bytes()[at]);
+            let after = value.as_bytes().get(start + word.len()).copied();
+            !before.is_some_and(letter) && !after.is_some_and(letter)
+        });
+        found.map_or_else(|| self.clone(), |(start, _)| self.inside_text(value, start, word.len()))
+    }
 }
 
 /// How bad it is.

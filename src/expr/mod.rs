@@ -217,10 +217,25 @@ impl ParseError {
         let column_bytes = source[line_start..].char_indices().nth(index(column)).map(|(byte, _)| byte);
         ParseError {
             source_text: source.to_owned(),
-            reason: first.map_or_else(|| "it is empty".to_owned(), |error| error.msg.clone()),
+            reason: first.map_or_else(|| "it is empty".to_owned(), |error| plain_reason(&error.msg)),
             at: column_bytes.map_or(source.len(), |byte| line_start + byte),
         }
     }
+}
+
+/// The parser's message in plain words: without the list of every token that would have fitted.
+fn plain_reason(message: &str) -> String {
+    let message = message.trim_start_matches("Syntax error: ");
+    let message = message.split(" expecting ").next().unwrap_or(message);
+    if message.contains("<EOF>") {
+        return "it ends too early".to_owned();
+    }
+    for prefix in ["mismatched input ", "extraneous input ", "no viable alternative at input "] {
+        if let Some(input) = message.strip_prefix(prefix) {
+            return format!("{} does not fit here", input.replace('\'', "`"));
+        }
+    }
+    message.to_owned()
 }
 
 /// The expression has no value here.
@@ -391,5 +406,9 @@ mod tests {
         assert_eq!(at("s = 16"), 2);
         assert_eq!(at("'µ' == s t"), 10);
         assert_eq!(at(""), 0);
+        let reason = |source: &str| source.parse::<Expr>().expect_err(source).reason;
+        assert_eq!(reason("s == "), "it ends too early");
+        assert_eq!(reason("(s = 16)"), "token recognition error at: '= '");
+        assert_eq!(reason("s == s t"), "`t` does not fit here");
     }
 }

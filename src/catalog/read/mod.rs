@@ -33,6 +33,8 @@ pub struct Location<'l> {
 struct Reader<'r> {
     location: &'r Location<'r>,
     interner: &'r Interner,
+    /// Every declared tensor, also those that could not be read, so that one mistake is reported once.
+    tensor_names: Vec<String>,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -68,7 +70,7 @@ pub fn package(
     interner: &Interner,
 ) -> Result<Package, Vec<Diagnostic>> {
     let document = crate::spanned::parse(file)?;
-    let mut reader = Reader { location, interner, diagnostics: Vec::new() };
+    let mut reader = Reader { location, interner, tensor_names: Vec::new(), diagnostics: Vec::new() };
     let package = reader.package(&document);
     let mut diagnostics = reader.diagnostics;
     diagnostic::sort(&mut diagnostics);
@@ -94,7 +96,7 @@ impl Reader<'_> {
         let lets = self.lets(top.get("lets"), &mut names);
         let (space, names) = self.space(top.get("space"), "the pipeline", &names);
         let tensors = self.tensors(tensors, &names, &parameters);
-        let stages = self.stages(stages, &names, &tensors);
+        let stages = self.stages(stages, &names);
         let reference = top.get("reference").map(|node| self.reference(node, &names, &tensors));
         let reduced = self.reduced(top.get("reduced"), &parameters);
         top.finish(&mut self.diagnostics);

@@ -40,7 +40,7 @@ impl Reader<'_> {
     }
 
     fn output<'t>(&mut self, node: &Node, tensors: &'t [Tensor]) -> Option<&'t Tensor> {
-        let name = self.tensor_name(node, "`output`", tensors.iter().map(|tensor| tensor.name.as_str()))?;
+        let name = self.tensor_name(node, "`output`")?;
         let tensor = tensors.iter().find(|tensor| tensor.name == name)?;
         if !matches!(tensor.role, TensorRole::Output) {
             self.error(node, format!("`{name}` is no output"), "its role must be \"output\"");
@@ -51,8 +51,7 @@ impl Reader<'_> {
     fn mla_attention(&mut self, table: &mut Fields<'_>, names: &Names, tensors: &[Tensor]) -> Option<ReferenceFormula> {
         let mut operand = |reader: &mut Self, key: &'static str, rank: usize| {
             let node = table.require(key, &mut reader.diagnostics)?;
-            let known = tensors.iter().map(|tensor| tensor.name.as_str());
-            let name = reader.tensor_name(node, &format!("`{key}`"), known)?;
+            let name = reader.tensor_name(node, &format!("`{key}`"))?;
             let found = tensors.iter().find(|tensor| tensor.name == name).map_or(rank, |tensor| tensor.shape.len());
             if found != rank {
                 reader.error(node, format!("`{key}` has {rank} dimensions"), format!("`{name}` has {found}"));

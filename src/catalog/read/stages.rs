@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::super::files;
 use super::super::names::Names;
-use super::super::package::{Stage, StageArg, Tensor};
+use super::super::package::{Stage, StageArg};
 use super::Reader;
 use super::parameters::is_identifier;
 use crate::diagnostic::{Diagnostic, suggestion};
@@ -17,7 +17,7 @@ use crate::spanned::{Fields, Kind, Node, fields};
 const AXES: [&str; 3] = ["block.x", "block.y", "block.z"];
 
 impl Reader<'_> {
-    pub(super) fn stages(&mut self, node: Option<&Node>, names: &Names, tensors: &[Tensor]) -> Vec<Stage> {
+    pub(super) fn stages(&mut self, node: Option<&Node>, names: &Names) -> Vec<Stage> {
         let Some(node) = node else { return Vec::new() };
         let nodes = fields::list(node, "`stages`", &mut self.diagnostics).unwrap_or_default();
         if matches!(&node.kind, Kind::Array(stages) if stages.is_empty()) {
@@ -26,7 +26,7 @@ impl Reader<'_> {
         let mut earlier: Vec<&str> = Vec::new();
         let mut stages = Vec::new();
         for node in nodes {
-            stages.extend(self.stage(node, names, tensors, &mut earlier));
+            stages.extend(self.stage(node, names, &mut earlier));
         }
         stages
     }
@@ -35,7 +35,6 @@ impl Reader<'_> {
         &mut self,
         node: &'n Node,
         names: &Names,
-        tensors: &[Tensor],
         earlier: &mut Vec<&'n str>,
     ) -> Option<Stage> {
         let mut table = Fields::of(node, "a stage", &mut self.diagnostics)?;
@@ -51,7 +50,7 @@ impl Reader<'_> {
         let headers = table.get("headers").map(|node| self.headers(node, &mut hashes)).unwrap_or_default();
         let entry = table.require("entry", &mut self.diagnostics).and_then(|node| self.entry(node));
         let args = table.require("args", &mut self.diagnostics);
-        let args = args.and_then(|node| self.args(node, &owner, &names, tensors));
+        let args = args.and_then(|node| self.args(node, &owner, &names));
         let grid = table.require("grid", &mut self.diagnostics).and_then(|node| self.grid(node, &owner, &names));
         let mut optional = |reader: &mut Self, key: &'static str| {
             table.get(key).map(|node| reader.expression(node, &format!("`{key}` of {owner}"), &names))
@@ -146,14 +145,14 @@ impl Reader<'_> {
         Some(entry.to_owned())
     }
 
-    fn args(&mut self, node: &Node, owner: &str, names: &Names, tensors: &[Tensor]) -> Option<Vec<StageArg>> {
+    fn args(&mut self, node: &Node, owner: &str, names: &Names) -> Option<Vec<StageArg>> {
         let what = format!("an argument of {owner}");
         let nodes = fields::list(node, &what, &mut self.diagnostics)?;
-        let args: Vec<Option<StageArg>> = nodes.iter().map(|node| self.arg(node, &what, names, tensors)).collect();
+        let args: Vec<Option<StageArg>> = nodes.iter().map(|node| self.arg(node, &what, names)).collect();
         args.into_iter().collect()
     }
 
-    fn arg(&mut self, node: &Node, what: &str, names: &Names, tensors: &[Tensor]) -> Option<StageArg> {
+    fn arg(&mut self, node: &Node, what: &str, names: &Names) -> Option<StageArg> {
         if let Kind::Text(text) = &node.kind {
             if text == "thread" {
                 return Some(StageArg::Thread);
@@ -161,19 +160,19 @@ impl Reader<'_> {
             if let Some(axis) = AXES.iter().position(|axis| axis == text) {
                 return u8::try_from(axis).ok().map(StageArg::Block);
             }
-            if tensors.iter().any(|tensor| &tensor.name == text) {
+            if self.tensor_names.contains(text) {
                 return Some(StageArg::Tensor(text.clone()));
             }
             if (is_identifier(text) && !names.variables.contains(text)) || text.starts_with("block.") {
-                self.unknown_arg(node, what, text, names, tensors);
+                self.unknown_arg(node, what, text, names);
                 return None;
             }
         }
         self.expression(node, what, names).map(StageArg::Scalar)
     }
 
-    fn unknown_arg(&mut self, node: &Node, what: &str, name: &str, names: &Names, tensors: &[Tensor]) {
-        let tensors = tensors.iter().map(|tensor| tensor.name.as_str());
+    fn unknown_arg(&mut self, node: &Node, what: &str, name: &str, names: &Names) {
+        let tensors = self.tensor_names.iter().map(String::as_str);
         let known = tensors.chain(names.variables.iter().map(String::as_str)).chain(AXES).chain(["thread"]);
         let message = format!("{what} is `{name}`, which is no tensor, name, `thread` or `block.x`");
         let help = suggestion(name, known);

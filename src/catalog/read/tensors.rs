@@ -15,6 +15,7 @@ impl Reader<'_> {
         let table = node.and_then(|node| fields::table(node, "`tensors`", &mut self.diagnostics));
         let declared = table.map_or(&[][..], entries);
         // Formulas may name tensors that stand further down, so outlines are collected first.
+        self.tensor_names = declared.iter().map(|entry| entry.key.clone()).collect();
         let outlines: Outlines = declared.iter().map(|entry| (entry.key.as_str(), outline(&entry.value))).collect();
         let mut tensors = Vec::new();
         for entry in declared {
@@ -212,7 +213,7 @@ impl Reader<'_> {
             }
             _ => (node, None),
         };
-        let tensor = self.tensor_name(tensor_node, "an operand", outlines.keys().copied())?;
+        let tensor = self.tensor_name(tensor_node, "an operand")?;
         let outline = outlines.get(tensor).copied().unwrap_or_default();
         if outline.is_written {
             self.error(tensor_node, format!("`{tensor}` is written by stages"), "a formula reads inputs and what derives from them");
@@ -243,18 +244,13 @@ impl Reader<'_> {
     }
 
     /// The name of a declared tensor; reports an unknown one.
-    pub(super) fn tensor_name<'n, 't>(
-        &mut self,
-        node: &'n Node,
-        what: &str,
-        known: impl Iterator<Item = &'t str> + Clone,
-    ) -> Option<&'n str> {
+    pub(super) fn tensor_name<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n str> {
         let name = fields::text(node, what, &mut self.diagnostics)?;
-        if known.clone().any(|tensor| tensor == name) {
+        if self.tensor_names.iter().any(|tensor| tensor == name) {
             return Some(name);
         }
         let message = format!("{what} names the unknown tensor `{name}`");
-        let help = suggestion(name, known);
+        let help = suggestion(name, self.tensor_names.iter().map(String::as_str));
         self.diagnostics.push(Diagnostic::error(&node.at, message).label("unknown tensor").maybe_help(help));
         None
     }
