@@ -126,7 +126,7 @@ pub(super) fn write_json(path: &Path, value: &Json) -> Result<(), PublishError> 
 }
 
 pub(super) fn write_text(path: &Path, text: &str) -> Result<(), PublishError> {
-    atomic::write(path, text.as_bytes(), Durability::Unsynced).map_err(PublishError::io(path))
+    atomic::write(path, text.as_bytes(), Durability::Cached).map_err(PublishError::io(path))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), PublishError> {

@@ -49,7 +49,7 @@ pub fn calibrate(
     let peaks = Peaks {
         flops_per_s: DType::ALL.into_iter().map(|dtype| (dtype, flops_per_s)).collect::<BTreeMap<_, _>>(),
         bytes_per_s,
-        at_sm_mhz: None,
+        at_sm_mhz: BTreeMap::new(),
         source: PeakSource::Measured { taken_at: Timestamp::now() },
     };
     let toolchain = crate::backend::Backend::toolchain(&machine.backend);

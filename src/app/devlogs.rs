@@ -112,11 +112,11 @@ fn update(
         let path = folder.join(record.path());
         let text = record.to_json();
         if read(&path)?.as_ref() != Some(&text) {
-            atomic::write(&path, text.as_bytes(), Durability::Unsynced).map_err(io_error(&path))?;
+            atomic::write(&path, text.as_bytes(), Durability::Cached).map_err(io_error(&path))?;
         }
     }
     if before.as_ref() != Some(&updated.text) {
-        atomic::write(&path, updated.text.as_bytes(), Durability::Unsynced).map_err(io_error(&path))?;
+        atomic::write(&path, updated.text.as_bytes(), Durability::Cached).map_err(io_error(&path))?;
         changed.push(path);
     }
     Ok(left_out)

@@ -11,11 +11,12 @@ mod machine;
 pub mod modes;
 mod project;
 mod publish;
+mod stamp;
 
 pub use calibrate::{CalibrateError, calibrate};
 pub use experiment::{Bench, BenchError, Control, Finished, Workspace, protocols};
-pub use gather::Gathered;
 pub use ledger::{Ledger, record_kind};
 pub use machine::{Machine, MachineError};
 pub use project::{Project, ProjectError};
-pub use publish::{Published, publish_experiment, publish_profile};
+pub use publish::{PublishError, Published, publish_experiment, publish_profile};
+pub use stamp::is_published;

@@ -7,6 +7,7 @@ use super::artifacts::{self, write_text};
 use super::devlogs::{self, DevlogsError};
 use super::experiment::{Bench, Workspace};
 use super::gather::{GatherError, Gathered, gather};
+use super::stamp;
 use crate::execute::RunFailure;
 use crate::model::Mode;
 use crate::plan::PlanError;
@@ -74,6 +75,9 @@ pub fn publish_experiment(
         }
     }
     published.devlogs = devlogs::write(workspace, bench, &gathered, &report, &renderer, add_devlogs)?;
+    if failures.is_empty() {
+        stamp::write(workspace, bench)?;
+    }
     Ok(published)
 }
 

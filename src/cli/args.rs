@@ -1,8 +1,9 @@
 //! The command line as it is typed.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::model::{Language, Mode};
 
@@ -194,9 +195,32 @@ pub struct ProfileArgs {
     /// Refuse to start while another mlarun measures on this host, instead of waiting
     #[arg(long)]
     pub no_wait: bool,
-    /// Parameters of the kernel: --NAME=VALUE
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "--NAME=VALUE")]
+    /// A parameter of the kernel; --NAME=VALUE means the same (may be repeated)
+    #[arg(long = PARAMETER, value_name = "NAME=VALUE")]
     pub parameters: Vec<String>,
+}
+
+const PARAMETER: &str = "param";
+
+/// Turns the `--NAME=VALUE` of `mlarun profile` that are no options of ours into `--param NAME=VALUE`.
+pub fn with_parameters(arguments: Vec<OsString>) -> Vec<OsString> {
+    let mut command = Cli::command();
+    command.build();
+    let Some(profile) = command.find_subcommand("profile") else { return arguments };
+    if !arguments.iter().any(|argument| argument == "profile") {
+        return arguments;
+    }
+    let known: Vec<String> = profile
+        .get_arguments()
+        .flat_map(|argument| argument.get_long_and_visible_aliases().unwrap_or_default())
+        .map(str::to_owned)
+        .collect();
+    let parameter = |argument: &OsString| -> Option<String> {
+        let (name, value) = argument.to_str()?.strip_prefix("--")?.split_once('=')?;
+        let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.is_empty();
+        (is_name && !known.iter().any(|known| known == name)).then(|| format!("--{PARAMETER}={name}={value}"))
+    };
+    arguments.into_iter().map(|argument| parameter(&argument).map_or(argument, OsString::from)).collect()
 }
 
 /// Mode of a single shot.

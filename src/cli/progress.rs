@@ -7,7 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::args::Global;
 use crate::execute::{Event, Observer};
-use crate::report::duration_text;
+use crate::report::numbers::duration;
 
 /// How much is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Observer for Progress {
             }
             Event::Tuned { name, target, chosen, median_ns, tried } => {
                 self.end_step();
-                let time = duration_text(*median_ns);
+                let time = duration(*median_ns);
                 self.note(&format!("tuned {name}: {target} {chosen} ({time}, best of {tried})"));
             }
             Event::Verifying { name } => {
@@ -130,7 +130,7 @@ impl Observer for Progress {
             }
             Event::Measured { name, mode, round, rounds, median_ns, estimate_ns } => {
                 self.overall.inc(milliseconds(*estimate_ns));
-                let time = median_ns.map(|ns| format!(": {}", duration_text(ns))).unwrap_or_default();
+                let time = median_ns.map(|ns| format!(": {}", duration(ns))).unwrap_or_default();
                 let text = format!("measured {name}, {mode} {}/{rounds}{time}", round + 1);
                 if round + 1 == *rounds { self.note(&text) } else { self.detail(&text) }
             }

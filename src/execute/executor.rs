@@ -135,7 +135,7 @@ impl Drop for Worker {
         if let Ok(None) = self.child.try_wait() {
             let group = rustix::process::Pid::from_child(&self.child);
             // The process can end between the two calls; then there is nothing left to kill.
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL));
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             self.wait();
         }
     }

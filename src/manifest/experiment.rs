@@ -53,6 +53,17 @@ pub enum Baseline {
     File(PathBuf),
 }
 
+/// As reports name it.
+impl std::fmt::Display for Baseline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Baseline::Previous => f.write_str("previous"),
+            Baseline::Kernel { kernel, version } => write!(f, "{kernel} {version}"),
+            Baseline::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
 /// What is done about the clocks of a GPU.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,

@@ -9,6 +9,9 @@ use crate::model::pipeline::{
 };
 use crate::model::{Choices, DType, Shape, Tiling, Value};
 
+/// Name of the pipeline's choices beside those of its stages.
+pub const PIPELINE: &str = "pipeline";
+
 /// A package at one shape and tiling.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instance {
@@ -17,6 +20,8 @@ pub struct Instance {
     pub pipeline: Pipeline,
     /// One entry a stage of `pipeline`, in its order.
     pub stages: Vec<StageCost>,
+    /// Every choice that holds, tuned or default: of the pipeline under `pipeline`, and of each launched stage.
+    pub choices: BTreeMap<String, Choices>,
 }
 
 impl Instance {
@@ -189,6 +194,11 @@ pub fn instantiate(
         .map(|tensor| buffer(&evaluator, tensor, &full, &scope))
         .collect::<Result<Vec<_>, _>>()?;
 
+    let tunable = package.parameters.iter().filter(|parameter| parameter.is_tunable());
+    let mut of_pipeline = shared.clone();
+    of_pipeline.extend(tunable.filter_map(|parameter| Some((parameter.name.clone(), full.get(&parameter.name)?.clone()))));
+    let mut all_choices = BTreeMap::from([(PIPELINE.to_owned(), of_pipeline)]);
+
     let mut stages: Vec<Stage> = Vec::new();
     let mut costs = Vec::new();
     for (declared, stage) in package.stages.iter().enumerate() {
@@ -198,9 +208,11 @@ pub fn instantiate(
         }
         let mut scope = scope.inner();
         let own = tiling.stages.get(&stage.name);
+        let own = with_defaults(&evaluator, &stage.space, own.unwrap_or(&Choices::new()), &scope, &stage.name)?;
         let mut choices = shared.clone();
-        choices.extend(with_defaults(&evaluator, &stage.space, own.unwrap_or(&Choices::new()), &scope, &stage.name)?);
+        choices.extend(own.clone());
         scope.set_choices("tile", &choices);
+        all_choices.insert(stage.name.clone(), own);
 
         let launched = Stage {
             name: stage.name.clone(),
@@ -235,7 +247,7 @@ pub fn instantiate(
         Some(declared) => Some(reference(&evaluator, declared, &buffers, &scope)?),
         None => None,
     };
-    Ok(Instance { shape: full, pipeline: Pipeline { buffers, stages, reference }, stages: costs })
+    Ok(Instance { shape: full, pipeline: Pipeline { buffers, stages, reference }, stages: costs, choices: all_choices })
 }
 
 /// The reduced shape on which the whole output is compared: `shape` with the package's overrides.

@@ -132,6 +132,17 @@ impl TimeUnit {
     }
 }
 
+/// A time by itself, with its unit: two decimals below a minute, minutes and seconds above.
+pub fn duration(ns: f64) -> String {
+    const MINUTE_NS: f64 = 60e9;
+    if ns.is_nan() || ns < MINUTE_NS {
+        let unit = TimeUnit::of_column([ns]);
+        return format!("{} {}", unit.text(Some(ns)), unit.symbol());
+    }
+    let seconds = (ns / 1e9).round();
+    format!("{:.0} min {:.0} s", (seconds / 60.0).floor(), seconds % 60.0)
+}
+
 fn round2(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }

@@ -1,0 +1,116 @@
+//! What commands open before they do their work, with errors turned into exit codes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::args::{Global, Selection};
+use super::exit::{CliError, Exit};
+use super::output;
+use crate::app::{Ledger, Machine, Project, Workspace};
+use crate::expr::Expr;
+use crate::manifest::{self, Document, Experiment, Source};
+use crate::model::DeviceKind;
+
+/// Opens the project that `start` (a manifest, or a folder) belongs to.
+pub fn project(global: &Global, start: &Path) -> Result<Project, CliError> {
+    Project::open(start, global.root.as_deref(), global.out.as_deref()).map_err(CliError::usage)
+}
+
+/// Opens the project of the current folder.
+pub fn project_here(global: &Global) -> Result<Project, CliError> {
+    project(global, Path::new("."))
+}
+
+pub fn machine(project: &Project) -> Result<Machine, CliError> {
+    Machine::probe(project).map_err(CliError::host)
+}
+
+pub fn ledger(project: &Project) -> Result<Ledger, CliError> {
+    let ledger = Ledger::open(project).map_err(CliError::host)?;
+    for warning in ledger.take_warnings() {
+        eprintln!("warning: {warning}");
+    }
+    Ok(ledger)
+}
+
+/// Project, host and records, owned.
+pub struct Opened {
+    pub project: Project,
+    pub machine: Machine,
+    pub ledger: Ledger,
+}
+
+impl Opened {
+    pub fn open(global: &Global, start: &Path) -> Result<Opened, CliError> {
+        Opened::of(project(global, start)?)
+    }
+
+    pub fn of(project: Project) -> Result<Opened, CliError> {
+        let machine = machine(&project)?;
+        let ledger = ledger(&project)?;
+        Ok(Opened { project, machine, ledger })
+    }
+
+    pub fn workspace(&self) -> Workspace<'_> {
+        Workspace { project: &self.project, machine: &self.machine, ledger: &self.ledger }
+    }
+}
+
+/// Reads a manifest with its overrides.
+pub fn document(path: &Path, sets: &[String]) -> Result<Document, CliError> {
+    let bytes = std::fs::read(path)
+        .map_err(|error| CliError::usage(format!("{}: {error}; name a manifest that can be read", path.display())))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|error| CliError::usage(format!("{}: {error}; manifests are UTF-8", path.display())))?;
+    manifest::parse(Source { path: path.to_owned(), text }, sets)
+        .map_err(|diagnostics| CliError::Diagnostics(Exit::Usage, diagnostics))
+}
+
+/// What a manifest means on a host with a device of the kind `host`; warnings are printed.
+pub fn experiment(
+    global: &Global,
+    path: &Path,
+    sets: &[String],
+    project: &Project,
+    host: DeviceKind,
+) -> Result<Experiment, CliError> {
+    let document = document(path, sets)?;
+    match manifest::resolve(&document, &project.catalog, host) {
+        Ok((experiment, warnings)) => {
+            if global.quiet < 2 {
+                output::diagnostics(&warnings, global.color);
+            }
+            Ok(experiment)
+        }
+        Err(manifest::Error::Invalid(diagnostics)) => Err(CliError::Diagnostics(Exit::Usage, diagnostics)),
+        Err(manifest::Error::NoDevice { diagnostic, .. }) => {
+            Err(CliError::Diagnostics(Exit::HostLacks, vec![*diagnostic]))
+        }
+    }
+}
+
+/// The filter of `--only`.
+pub fn only(selection: &Selection) -> Result<Option<Expr>, CliError> {
+    let parsed = selection.only.as_deref().map(str::parse::<Expr>).transpose();
+    parsed.map_err(|error| CliError::usage(format!("--only: {error}")))
+}
+
+/// This program, which also serves as worker.
+pub fn worker() -> Result<PathBuf, CliError> {
+    std::env::current_exe().map_err(|error| CliError::internal(format!("this program's own path: {error}")))
+}
+
+/// A flag that SIGINT, SIGTERM and SIGHUP set. A second signal ends the process at once.
+pub fn interruptible() -> Result<Arc<AtomicBool>, CliError> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let code = i32::from(Exit::Interrupted.code());
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // The shutdown is armed by the first signal, which the flag below receives.
+        signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(&interrupted))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
+            .map_err(|error| CliError::internal(format!("signal handlers: {error}")))?;
+    }
+    Ok(interrupted)
+}

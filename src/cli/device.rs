@@ -1,0 +1,77 @@
+//! `mlarun device`: the active device and its peaks.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::args::{DeviceArgs, DeviceCommand, Global};
+use super::context::{self, Opened};
+use super::exit::{CliError, Exit};
+use super::output;
+use super::progress::Progress;
+use crate::app::{self, CalibrateError, Control};
+use crate::execute::TrialsError;
+use crate::model::device::PeakSource;
+use crate::model::{DType, Device, Peaks};
+
+pub fn run(global: &Global, args: &DeviceArgs) -> Result<Exit, CliError> {
+    let mut opened = Opened::of(context::project_here(global)?)?;
+    if args.command == DeviceCommand::Calibrate {
+        let interrupted = context::interruptible()?;
+        let lease = super::run::acquire(global, false, &interrupted)?;
+        let peaks = calibrate(global, &opened, &interrupted).map_err(calibrate_error)?;
+        drop(lease);
+        opened.machine.peaks = Some(peaks);
+    }
+    let (device, peaks) = (&opened.machine.host.device, opened.machine.peaks.as_ref());
+    if global.json {
+        output::json(&serde_json::json!({ "device": device, "peaks": peaks }))?;
+    } else {
+        output::text(&text(device, peaks))?;
+    }
+    Ok(Exit::Success)
+}
+
+/// Measures this host's peaks.
+pub fn calibrate(global: &Global, opened: &Opened, interrupted: &Arc<AtomicBool>) -> Result<Peaks, CalibrateError> {
+    let mut progress = Progress::new(global, 0.0);
+    let mut control = Control {
+        observer: &mut progress,
+        interrupted: Arc::clone(interrupted),
+        fail_fast: true,
+        worker: std::env::current_exe().unwrap_or_else(|_| "mlarun".into()),
+    };
+    app::calibrate(&opened.project, &opened.machine, &opened.ledger, &mut control)
+}
+
+/// Exit code of a calibration that failed.
+pub fn calibrate_error(error: CalibrateError) -> CliError {
+    match error {
+        CalibrateError::Trials { error: TrialsError::Interrupted, .. } => {
+            CliError::Message(Exit::Interrupted, "interrupted".to_owned())
+        }
+        CalibrateError::Trials { error: TrialsError::Failed(failure), kernel } => {
+            CliError::Message(Exit::RunsFailed, format!("{kernel}: {failure}"))
+        }
+        CalibrateError::Package(_) | CalibrateError::Instantiate(_) => CliError::usage(error),
+        error => CliError::host(error),
+    }
+}
+
+fn text(device: &Device, peaks: Option<&Peaks>) -> String {
+    let gib = device.memory_bytes as f64 / f64::from(1 << 30);
+    let mut text = format!("{}, {} cores, {gib:.1} GiB for buffers\n", device.id.name, device.id.units);
+    let Some(peaks) = peaks else {
+        return text + "peaks: not measured; run `mlarun device calibrate`\n";
+    };
+    let source = match &peaks.source {
+        PeakSource::Measured { taken_at } => format!("measured {}", taken_at.strftime("%Y-%m-%d %H:%M UTC")),
+        PeakSource::Datasheet { source } => format!("theoretical, {source}"),
+    };
+    text.push_str(&format!("peaks ({source}):\n  memory    {:9.2} GB/s\n", peaks.bytes_per_s / 1e9));
+    for dtype in DType::ALL {
+        if let (Some(flops), Some(ridge)) = (peaks.flops_per_s.get(&dtype), peaks.ridge_point(dtype)) {
+            text.push_str(&format!("  {dtype:<9} {:9.2} GFLOP/s, ridge point {ridge:.2} FLOP/byte\n", flops / 1e9));
+        }
+    }
+    text
+}

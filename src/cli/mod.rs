@@ -1,0 +1,78 @@
+//! The command line: arguments in, exit code out. Everything that is printed is printed here.
+
+mod args;
+mod cache;
+mod check;
+mod context;
+mod device;
+mod devlog;
+mod exit;
+mod explain;
+mod list;
+mod new_version;
+mod output;
+mod plan;
+mod profile;
+mod progress;
+mod report;
+mod run;
+mod show;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, FromArgMatches as _};
+
+use args::{Cli, Command};
+use exit::{CliError, Exit};
+
+/// Runs the program with the process's arguments.
+pub fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    // The worker's path is short: no argument parsing before its clock-critical work.
+    if arguments.get(1).is_some_and(|argument| argument == "__worker") {
+        return crate::worker::main();
+    }
+    let matches = Cli::command().try_get_matches_from(args::with_parameters(arguments));
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no mistakes, and go to standard output.
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Success };
+            return if error.print().is_ok() { exit.into() } else { Exit::Internal.into() };
+        }
+    };
+    let color = cli.global.color;
+    match dispatch(cli) {
+        Ok(exit) => exit.into(),
+        Err(error) => output::report_error(&error, color).into(),
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<Exit, CliError> {
+    let global = &cli.global;
+    match cli.command {
+        None => run::run(global, &cli.run),
+        Some(Command::Run(args)) => run::run(global, &args),
+        Some(Command::Plan(args)) => plan::run(global, &args),
+        Some(Command::Check(args)) => check::run(global, &args),
+        Some(Command::Profile(args)) => profile::run(global, &args),
+        Some(Command::Report(args)) => report::run(global, &args),
+        Some(Command::Devlog(args)) => devlog::run(global, &args),
+        Some(Command::List(args)) => list::run(global, &args),
+        Some(Command::Show(args)) => show::run(global, &args),
+        Some(Command::Explain(args)) => explain::run(global, &args),
+        Some(Command::Cache(args)) => cache::run(global, &args),
+        Some(Command::Device(args)) => device::run(global, &args),
+        Some(Command::NewVersion(args)) => new_version::run(global, &args),
+        Some(Command::Schema) => {
+            output::json(&crate::manifest::json_schema())?;
+            Ok(Exit::Success)
+        }
+        Some(Command::Completions { shell }) => {
+            clap_complete::generate(shell, &mut Cli::command(), "mlarun", &mut std::io::stdout());
+            Ok(Exit::Success)
+        }
+        Some(Command::Worker) => Ok(Exit::Usage),
+    }
+}

@@ -1,0 +1,72 @@
+//! Printing: data to standard output, remarks and errors to standard error.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use super::args::ColorWhen;
+use super::exit::{CliError, Exit};
+use crate::diagnostic::{self, Colour, Diagnostic};
+
+/// Writes text to standard output. A reader that has gone (`mlarun … | head`) is no error.
+pub fn text(text: &str) -> Result<(), CliError> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(CliError::internal(format!("standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a value as indented JSON.
+pub fn json<T: Serialize>(value: &T) -> Result<(), CliError> {
+    let mut out = serde_json::to_string_pretty(value).map_err(CliError::internal)?;
+    out.push('\n');
+    text(&out)
+}
+
+/// A table of plain lines, without borders.
+pub fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
+    table
+}
+
+/// A table's text, with no space at the ends of lines.
+pub fn table_text(table: &Table) -> String {
+    table.to_string().lines().map(|line| format!("{}\n", line.trim())).collect()
+}
+
+fn colour(when: ColorWhen) -> Colour {
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    match when {
+        ColorWhen::Always => Colour::Always,
+        ColorWhen::Auto if std::io::stderr().is_terminal() && !no_color => Colour::Always,
+        ColorWhen::Auto | ColorWhen::Never => Colour::Never,
+    }
+}
+
+/// Prints diagnostics to standard error.
+pub fn diagnostics(diagnostics: &[Diagnostic], when: ColorWhen) {
+    if !diagnostics.is_empty() {
+        eprintln!("{}", diagnostic::render_all(diagnostics, colour(when)).trim_end());
+    }
+}
+
+/// Prints an error to standard error and gives its exit code.
+pub fn report_error(error: &CliError, when: ColorWhen) -> Exit {
+    match error {
+        CliError::Diagnostics(exit, found) => {
+            diagnostics(found, when);
+            let errors = found.iter().filter(|diagnostic| diagnostic.is_error()).count();
+            eprintln!("mlarun: {errors} error{}; nothing was run", if errors == 1 { "" } else { "s" });
+            *exit
+        }
+        CliError::Message(exit, message) => {
+            eprintln!("mlarun: {message}");
+            *exit
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! `mlarun plan`: what would be done, and why.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::args::{Global, PlanArgs};
+use super::context::{self, Opened};
+use super::exit::{CliError, Exit};
+use super::output;
+use super::run::bench_error;
+use crate::app::{Bench, reasons};
+use crate::model::record::Format;
+use crate::model::{DeviceKind, KernelId, Key, Mode, Shape, Tiling};
+use crate::plan::{Change, Counts, RunState, Stale, Subject, SubjectState, Wanted, graph};
+use crate::report::numbers::duration;
+
+/// Version of the plan's JSON.
+const FORMAT: Format = Format { major: 1, minor: 0 };
+
+pub fn run(global: &Global, args: &PlanArgs) -> Result<Exit, CliError> {
+    let first = args.manifests.first().map_or(Path::new("."), |path| path.as_path());
+    let opened = Opened::open(global, first)?;
+    let only = context::only(&args.selection)?;
+    let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure };
+    let mut benches = Vec::new();
+    for manifest in &args.manifests {
+        let sets = &args.selection.sets;
+        let experiment = context::experiment(global, manifest, sets, &opened.project, DeviceKind::Cpu)?;
+        benches.push(opened.workspace().plan(experiment, wanted).map_err(bench_error)?);
+    }
+    if args.dot {
+        let graphs: String = benches.iter().map(|bench| graph::dot(&bench.experiment.name, &bench.plan)).collect();
+        output::text(&graphs)?;
+        return Ok(Exit::Success);
+    }
+    print(global, &opened, &benches)
+}
+
+/// Prints plans as text or JSON.
+pub fn print(global: &Global, opened: &Opened, benches: &[Bench]) -> Result<Exit, CliError> {
+    let documents = benches.iter().map(|bench| document(opened, bench)).collect::<Result<Vec<_>, _>>()?;
+    if global.json {
+        output::json(&documents)?;
+    } else {
+        for document in &documents {
+            output::text(&document.text(global.verbose > 0))?;
+        }
+    }
+    Ok(Exit::Success)
+}
+
+/// A plan for people and programs.
+#[derive(Serialize)]
+struct Document<'a> {
+    format: Format,
+    experiment: &'a str,
+    device: &'a str,
+    counts: Counts,
+    /// Rough time that is left.
+    estimate_ns: f64,
+    runs: Vec<RunRow<'a>>,
+    comparisons: Vec<ComparisonRow<'a>>,
+}
+
+#[derive(Serialize)]
+struct RunRow<'a> {
+    id: &'a KernelId,
+    shape: &'a Shape,
+    mode: Mode,
+    /// Named by the experiment, not only as a baseline.
+    listed: bool,
+    state: &'static str,
+    reason: Option<String>,
+    changes: Vec<Change>,
+    subject: Option<Key>,
+    key: Option<Key>,
+    tiling: Option<&'a Tiling>,
+    /// By the calibrated peaks.
+    roofline_ns: Option<f64>,
+    estimate_ns: f64,
+}
+
+#[derive(Serialize)]
+struct ComparisonRow<'a> {
+    candidate: &'a KernelId,
+    shape: &'a Shape,
+    baseline: &'a str,
+    against: Option<&'a KernelId>,
+    reason: Option<&'a str>,
+}
+
+fn document<'a>(opened: &'a Opened, bench: &'a Bench) -> Result<Document<'a>, CliError> {
+    let mut runs = Vec::new();
+    for (index, subject) in bench.plan.subjects.iter().enumerate() {
+        for run in &subject.runs {
+            let changes = reasons(&opened.workspace(), bench, index, run).map_err(CliError::internal)?;
+            runs.push(row(subject, run, changes));
+        }
+    }
+    let comparisons = bench.plan.comparisons.iter().map(|comparison| {
+        let candidate = &bench.plan.subjects[comparison.candidate];
+        let (against, reason) = match &comparison.baseline {
+            crate::plan::BaselineSubject::Subject(index) => (Some(&bench.plan.subjects[*index].id), None),
+            crate::plan::BaselineSubject::Recorded(_) => (None, Some("recorded results")),
+            crate::plan::BaselineSubject::None { reason } => (None, Some(reason.as_str())),
+        };
+        ComparisonRow { candidate: &candidate.id, shape: &candidate.shape, baseline: &comparison.name, against, reason }
+    });
+    Ok(Document {
+        format: FORMAT,
+        experiment: &bench.experiment.name,
+        device: &opened.machine.host.device.id.name,
+        counts: bench.plan.counts(),
+        estimate_ns: bench.plan.estimate_ns(),
+        runs,
+        comparisons: comparisons.collect(),
+    })
+}
+
+fn row<'a>(subject: &'a Subject, run: &'a crate::plan::Run, changes: Vec<Change>) -> RunRow<'a> {
+    let (state, reason) = state(&run.state, &subject.state, &changes);
+    let (key, tiling, roofline_ns) = match &subject.state {
+        SubjectState::Ready(ready) => (Some(ready.key), Some(&ready.tiling), ready.floor_ns),
+        SubjectState::AfterTune { floor_ns, .. } => (None, None, *floor_ns),
+        SubjectState::Refused { .. } => (None, None, None),
+    };
+    RunRow {
+        id: &subject.id,
+        shape: &subject.shape,
+        mode: run.mode,
+        listed: subject.listed,
+        state,
+        reason,
+        changes,
+        subject: key,
+        key: run.key,
+        tiling,
+        roofline_ns,
+        estimate_ns: run.estimate_ns,
+    }
+}
+
+/// Word for a run's state, and the reason where there is one.
+pub fn state(state: &RunState, subject: &SubjectState, changes: &[Change]) -> (&'static str, Option<String>) {
+    match state {
+        RunState::Fresh => ("fresh", None),
+        RunState::Stale(Stale::NeverMeasured) => ("stale", Some("never measured".to_owned())),
+        RunState::Stale(Stale::Incomplete { have, want }) => {
+            ("stale", Some(format!("{have} of {want} sample sets are recorded")))
+        }
+        RunState::Stale(Stale::Remeasure) => ("stale", Some("--remeasure".to_owned())),
+        RunState::Stale(Stale::Changed { .. }) => ("stale", Some(changed(changes))),
+        RunState::AfterTune => ("after tune", Some(waits_for(subject))),
+        RunState::Skipped { reason } => ("skipped", Some(reason.clone())),
+        RunState::Refused { reason } => ("refused", Some(reason.clone())),
+    }
+}
+
+/// The first differences; all of them are in the JSON and with `mlarun explain`.
+fn changed(changes: &[Change]) -> String {
+    const SHOWN: usize = 2;
+    let mut texts: Vec<String> = changes.iter().take(SHOWN).map(Change::to_string).collect();
+    if changes.len() > SHOWN {
+        texts.push(format!("and {} more", changes.len() - SHOWN));
+    }
+    if texts.is_empty() { "its key has changed".to_owned() } else { texts.join("; ") }
+}
+
+fn waits_for(subject: &SubjectState) -> String {
+    match subject {
+        SubjectState::AfterTune { tunings, .. } => {
+            let targets = tunings.iter().map(|tuning| format!("{} ({} points)", tuning.target, tuning.points));
+            format!("tunes {}", targets.collect::<Vec<_>>().join(", "))
+        }
+        _ => "waits for a tuning".to_owned(),
+    }
+}
+
+impl Document<'_> {
+    fn text(&self, verbose: bool) -> String {
+        let mut table = output::table(&["RUN", "SHAPE", "MODE", "STATE", "ROOFLINE", "WHY"]);
+        for run in &self.runs {
+            table.add_row([
+                format!("{}{}", run.id, if run.listed { "" } else { " [baseline]" }),
+                run.shape.to_string(),
+                run.mode.to_string(),
+                run.state.to_owned(),
+                run.roofline_ns.map_or("--".to_owned(), duration),
+                run.reason.clone().unwrap_or_default(),
+            ]);
+        }
+        let Counts { fresh, stale, after_tune, skipped, refused } = self.counts;
+        let mut text = format!("{} on {}\n\n{}", self.experiment, self.device, output::table_text(&table));
+        if verbose {
+            for run in self.runs.iter().filter(|run| !run.changes.is_empty()) {
+                text.push_str(&format!("\n{} {} {}\n", run.id, run.shape, run.mode));
+                run.changes.iter().for_each(|change| text.push_str(&format!("  {change}\n")));
+            }
+        }
+        text.push_str(&format!(
+            "\n{} runs: {fresh} fresh, {stale} stale, {after_tune} after tune, {skipped} skipped, {refused} refused; \
+             about {}\n",
+            self.counts.total(),
+            duration(self.estimate_ns)
+        ));
+        text
+    }
+}

@@ -1,0 +1,115 @@
+//! `mlarun profile`: one kernel at one shape, in one mode.
+
+use super::args::{Global, ProfType, ProfileArgs};
+use super::context::{self, Opened};
+use super::exit::{CliError, Exit};
+use super::output;
+use super::progress::Progress;
+use super::run::{acquire, bench_error, failure_exit};
+use crate::app::modes::{self, Options, ProfileError, ProfilePlan};
+use crate::app::{Control, single_shot_shape, verify_only};
+use crate::model::{Language, Mode, Shape, Version};
+
+pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
+    if args.check && args.prof_type != ProfType::Disabled {
+        return Err(CliError::usage("--check goes with --prof_type=disabled; the other modes verify by themselves"));
+    }
+    let project = context::project_here(global)?;
+    let language = args.language.unwrap_or(Language::C);
+    if language != Language::C {
+        return Err(CliError::host(format!("kernels in {language} need a GPU, which this host lacks")));
+    }
+    let version = version(&project, args, language)?;
+    let shape = shape(&project, args, language, version)?;
+    let opened = Opened::of(project)?;
+    let interrupted = context::interruptible()?;
+    let lease = acquire(global, args.no_wait, &interrupted)?;
+    let plan = ProfilePlan {
+        remeasure: args.remeasure,
+        ..ProfilePlan::of_version(&args.kernel, language, version, shape)
+    };
+    let mut progress = Progress::new(global, 0.0);
+    let mut control =
+        Control { observer: &mut progress, interrupted, fail_fast: true, worker: context::worker()? };
+    let workspace = opened.workspace();
+    let result = match args.prof_type.mode() {
+        Some(mode) => {
+            let options = Options { out_dir: args.out_dir.as_deref(), version: None, bench_runs: args.bench_runs };
+            modes::run(&workspace, &plan, mode, options, &mut control)
+        }
+        None => {
+            let verified = verify_only(&workspace, &plan, &mut control);
+            drop((progress, lease));
+            return finish_check(global, verified);
+        }
+    };
+    drop((progress, lease));
+    finish(global, args.prof_type.mode(), result)
+}
+
+fn finish(
+    global: &Global,
+    mode: Option<Mode>,
+    result: Result<modes::Profile, ProfileError>,
+) -> Result<Exit, CliError> {
+    let profile = match result {
+        Ok(profile) => profile,
+        Err(ProfileError::Skipped { reason }) => {
+            eprintln!("skipped: {reason}");
+            return Ok(Exit::Success);
+        }
+        Err(error) => return Err(profile_error(error)),
+    };
+    if global.json {
+        let mode = mode.map(Mode::name);
+        output::json(&serde_json::json!({ "mode": mode, "folder": profile.folder, "report": profile.report }))?;
+    } else {
+        output::text(&profile.report)?;
+    }
+    if global.quiet < 2 {
+        eprintln!("artifacts: {}", profile.folder.display());
+    }
+    Ok(Exit::Success)
+}
+
+fn finish_check(global: &Global, verified: Result<(), ProfileError>) -> Result<Exit, CliError> {
+    verified.map_err(profile_error)?;
+    if global.json {
+        output::json(&serde_json::json!({ "verified": true }))?;
+    }
+    Ok(Exit::Success)
+}
+
+fn profile_error(error: ProfileError) -> CliError {
+    match error {
+        ProfileError::Failed(failure) => CliError::Message(failure_exit(failure.kind), failure.message),
+        ProfileError::Refused { .. } => CliError::Message(Exit::RunsFailed, error.to_string()),
+        ProfileError::Interrupted => CliError::Message(Exit::Interrupted, "interrupted".to_owned()),
+        ProfileError::Bench(error) => bench_error(error),
+        ProfileError::Project(_) | ProfileError::Lookup(_) => CliError::usage(error),
+        ProfileError::Machine(_) | ProfileError::Store(_) => CliError::host(error),
+        ProfileError::Skipped { .. } | ProfileError::Publish(_) => CliError::internal(error),
+    }
+}
+
+fn version(project: &crate::app::Project, args: &ProfileArgs, language: Language) -> Result<Version, CliError> {
+    match args.version.as_deref() {
+        None | Some("base") => Ok(Version::BASE),
+        Some("latest") => project.catalog.latest(language, &args.kernel).ok_or_else(|| {
+            CliError::usage(format!("there is no kernel `{}` in {language}; see `mlarun list`", args.kernel))
+        }),
+        Some(text) => text.parse().map_err(CliError::usage),
+    }
+}
+
+/// The shape that the options `--NAME=VALUE` give.
+fn shape(
+    project: &crate::app::Project,
+    args: &ProfileArgs,
+    language: Language,
+    version: Version,
+) -> Result<Shape, CliError> {
+    let id = crate::model::KernelId { kernel: args.kernel.clone(), version, language };
+    let package = project.catalog.package(&id).map_err(CliError::usage)?;
+    single_shot_shape(package, &args.parameters).map_err(CliError::usage)
+}

@@ -1,0 +1,30 @@
+//! `mlarun report`: the experiment's files again, from the store alone.
+
+use super::args::{Global, ReportArgs};
+use super::context::{self, Opened};
+use super::exit::{CliError, Exit};
+use super::output;
+use super::run::bench_error;
+use crate::app;
+use crate::model::DeviceKind;
+use crate::plan::Wanted;
+
+pub fn run(global: &Global, args: &ReportArgs) -> Result<Exit, CliError> {
+    for manifest in &args.manifests {
+        let opened = Opened::open(global, manifest)?;
+        let experiment = context::experiment(global, manifest, &args.sets, &opened.project, DeviceKind::Cpu)?;
+        let workspace = opened.workspace();
+        let bench = workspace.plan(experiment, Wanted::default()).map_err(bench_error)?;
+        let published = app::publish_experiment(&workspace, &bench, &[], |_, _| false, false)
+            .map_err(CliError::internal)?;
+        if global.json {
+            output::json(&serde_json::json!({ "report": published.report, "devlogs": published.devlogs }))?;
+        } else {
+            output::text(&format!("{}\n", published.report.display()))?;
+            for devlog in &published.devlogs {
+                output::text(&format!("{}\n", devlog.display()))?;
+            }
+        }
+    }
+    Ok(Exit::Success)
+}

@@ -1,0 +1,211 @@
+//! `mlarun MANIFEST…`: plan, execute, publish.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::args::{Global, RunArgs};
+use super::context::{self, Opened};
+use super::exit::{CliError, Exit};
+use super::output;
+use super::progress::Progress;
+use crate::app::{self, Bench, BenchError, CalibrateError, Control, Published};
+use crate::device::lease::{self, Lease, LeaseError, Waiting};
+use crate::execute::{Outcome, SessionError};
+use crate::model::protocol::FailureKind;
+use crate::model::{DeviceKind, Mode};
+use crate::plan::{Plan, RunState, Wanted};
+use crate::report::numbers::duration;
+
+/// Runs every manifest; the worst end of all is the command's.
+pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, CliError> {
+    if args.manifests.is_empty() {
+        return Err(CliError::usage("name a manifest, e.g. `mlarun experiments/var6_sweep.toml`; see `mlarun --help`"));
+    }
+    let interrupted = context::interruptible()?;
+    let mut exit = Exit::Success;
+    for manifest in &args.manifests {
+        if interrupted.load(Ordering::Relaxed) {
+            return Ok(Exit::Interrupted);
+        }
+        exit = exit.and(one(global, args, manifest, &interrupted)?);
+    }
+    Ok(exit)
+}
+
+fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<AtomicBool>) -> Result<Exit, CliError> {
+    let started = Instant::now();
+    let project = context::project(global, manifest)?;
+    let experiment = context::experiment(global, manifest, &args.selection.sets, &project, DeviceKind::Cpu)?;
+    let mut opened = Opened::of(project)?;
+    let only = context::only(&args.selection)?;
+    let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure };
+    let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;
+    if args.dry_run {
+        return super::plan::print(global, &opened, &[bench]);
+    }
+    let counts = bench.plan.counts();
+    if counts.to_do() == 0 && counts.refused == 0 && app::is_published(&opened.workspace(), &bench) {
+        say(global, &format!(
+            "{}: nothing to do, {} runs are recorded{} ({} ms)",
+            bench.experiment.name,
+            counts.fresh,
+            skipped(counts.skipped),
+            started.elapsed().as_millis()
+        ));
+        return Ok(Exit::Success);
+    }
+    let lease = acquire(global, args.no_wait, interrupted)?;
+    calibrate_once(global, &mut opened, interrupted)?;
+    let workspace = opened.workspace();
+    let bench = workspace.plan(bench.experiment, wanted).map_err(bench_error)?;
+    announce(global, &bench);
+    let stale = stale(&bench.plan);
+    let mut progress = Progress::new(global, bench.plan.estimate_ns());
+    let mut control = Control {
+        observer: &mut progress,
+        interrupted: Arc::clone(interrupted),
+        fail_fast: args.fail_fast,
+        worker: context::worker()?,
+    };
+    let finished = workspace.execute(bench, wanted, &mut control).map_err(bench_error)?;
+    drop(progress);
+    drop(lease);
+    for warning in opened.ledger.take_warnings() {
+        eprintln!("warning: {warning}");
+    }
+    let is_new = |subject: usize, mode: Mode| stale.contains(&(subject, mode));
+    let published =
+        app::publish_experiment(&workspace, &finished.bench, &finished.outcome.failures, is_new, args.devlog_add)
+            .map_err(CliError::internal)?;
+    summarise(global, &finished.bench, &finished.outcome, &published)?;
+    Ok(exit(&finished.bench.plan, &finished.outcome, interrupted))
+}
+
+/// Something that the user reads unless told otherwise.
+fn say(global: &Global, text: &str) {
+    if global.quiet < 2 {
+        eprintln!("{text}");
+    }
+}
+
+fn skipped(count: usize) -> String {
+    if count == 0 { String::new() } else { format!(", {count} skipped") }
+}
+
+/// Waits for (or refuses without) the host's one lease.
+pub fn acquire(global: &Global, no_wait: bool, interrupted: &AtomicBool) -> Result<Lease, CliError> {
+    let mut told = false;
+    let mut wait = |holder: Option<&lease::Holder>| {
+        if !told {
+            let holder = holder.map_or_else(|| "another mlarun".to_owned(), ToString::to_string);
+            say(global, &format!("waiting: {holder} is measuring on this host (Ctrl-C to stop)"));
+            told = true;
+        }
+        !interrupted.load(Ordering::Relaxed)
+    };
+    let waiting = if no_wait { Waiting::Refuse } else { Waiting::While(&mut wait) };
+    lease::acquire(&lease::folder(), waiting).map_err(|error| match error {
+        LeaseError::Held { .. } if interrupted.load(Ordering::Relaxed) => {
+            CliError::Message(Exit::Interrupted, "interrupted while waiting".to_owned())
+        }
+        error => CliError::host(error),
+    })
+}
+
+/// Measures the host's peaks where that has not been done with this compiler: without them there is no roofline.
+fn calibrate_once(global: &Global, opened: &mut Opened, interrupted: &Arc<AtomicBool>) -> Result<(), CliError> {
+    if opened.machine.peaks.is_some() {
+        return Ok(());
+    }
+    say(global, "measuring this host's peaks once (mlarun device calibrate)");
+    match super::device::calibrate(opened, interrupted) {
+        Ok(peaks) => opened.machine.peaks = Some(peaks),
+        Err(CalibrateError::Package(error)) => {
+            say(global, &format!("warning: no roofline: {error}"));
+        }
+        Err(error) => return Err(super::device::calibrate_error(error)),
+    }
+    Ok(())
+}
+
+fn announce(global: &Global, bench: &Bench) {
+    let counts = bench.plan.counts();
+    if global.quiet == 0 {
+        say(global, &format!(
+            "{}: {} runs: {} recorded, {} to do{}{}, about {}",
+            bench.experiment.name,
+            counts.total(),
+            counts.fresh,
+            counts.to_do(),
+            skipped(counts.skipped),
+            if counts.refused == 0 { String::new() } else { format!(", {} refused", counts.refused) },
+            duration(bench.plan.estimate_ns()),
+        ));
+    }
+}
+
+/// The runs that a session works on, by subject and mode.
+fn stale(plan: &Plan) -> Vec<(usize, Mode)> {
+    let runs = plan.subjects.iter().enumerate().flat_map(|(index, subject)| {
+        subject.runs.iter().map(move |run| (index, run.mode, &run.state))
+    });
+    runs.filter(|(_, _, state)| matches!(state, RunState::Stale(_) | RunState::AfterTune))
+        .map(|(index, mode, _)| (index, mode))
+        .collect()
+}
+
+fn summarise(global: &Global, bench: &Bench, outcome: &Outcome, published: &Published) -> Result<(), CliError> {
+    if global.json {
+        let results = published.report.with_file_name("results.json");
+        let text = std::fs::read_to_string(&results)
+            .map_err(|error| CliError::internal(format!("{}: {error}", results.display())))?;
+        return output::text(&text);
+    }
+    let counts = bench.plan.counts();
+    let done = if outcome.stopped { "stopped" } else { "done" };
+    let failed = match outcome.failures.len() {
+        0 => String::new(),
+        count => format!(", {count} failed"),
+    };
+    say(global, &format!(
+        "{}: {done}, {} runs recorded{}{failed}",
+        bench.experiment.name,
+        counts.fresh,
+        skipped(counts.skipped)
+    ));
+    say(global, &format!("report: {}", published.report.display()));
+    for devlog in &published.devlogs {
+        say(global, &format!("dev log: {}", devlog.display()));
+    }
+    if outcome.stopped {
+        say(global, "everything finished is kept; the same command goes on from here");
+    }
+    Ok(())
+}
+
+fn exit(plan: &Plan, outcome: &Outcome, interrupted: &AtomicBool) -> Exit {
+    if interrupted.load(Ordering::Relaxed) {
+        return Exit::Interrupted;
+    }
+    let refused = if plan.counts().refused > 0 { Exit::RunsFailed } else { Exit::Success };
+    outcome.failures.iter().map(|failed| failure_exit(failed.failure.kind)).fold(refused, Exit::and)
+}
+
+/// Exit code of a failed run.
+pub fn failure_exit(kind: FailureKind) -> Exit {
+    match kind {
+        FailureKind::WrongOutput | FailureKind::CannotTell => Exit::WrongOutput,
+        _ => Exit::RunsFailed,
+    }
+}
+
+/// Exit code of an experiment that could not be planned or executed.
+pub fn bench_error(error: BenchError) -> CliError {
+    match error {
+        BenchError::Plan(error) => CliError::usage(error),
+        BenchError::Session(SessionError::Plan(error)) => CliError::usage(error),
+        BenchError::Session(SessionError::Journal(error)) => CliError::host(error),
+    }
+}

@@ -1,0 +1,127 @@
+//! `mlarun show`: everything that is recorded of a run, or of a subject in all its modes.
+
+use super::args::{Global, ShowArgs};
+use super::context;
+use super::exit::{CliError, Exit};
+use super::output;
+use crate::app::{Ledger, Project};
+use crate::model::record::{Body, Record};
+use crate::report::numbers::duration;
+use crate::stats;
+
+pub fn run(global: &Global, args: &ShowArgs) -> Result<Exit, CliError> {
+    let project = context::project_here(global)?;
+    let records = records(&project, &args.key)?;
+    if global.json {
+        output::json(&records)?;
+    } else {
+        records.iter().try_for_each(|record| output::text(&text(record)))?;
+    }
+    Ok(Exit::Success)
+}
+
+/// The records whose own key, or whose subject's, starts with `prefix`.
+pub fn records(project: &Project, prefix: &str) -> Result<Vec<Record>, CliError> {
+    let is_prefix = !prefix.is_empty() && prefix.len() <= 64 && prefix.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_prefix {
+        return Err(CliError::usage(format!("`{prefix}` is no key; `mlarun cache ls` and `mlarun plan --json` show keys")));
+    }
+    let ledger: Ledger = context::ledger(project)?;
+    let entries = ledger.store().ls().map_err(CliError::internal)?;
+    let starts = |key: &crate::model::Key| key.to_string().starts_with(&prefix.to_lowercase());
+    let mut keys: Vec<_> = entries
+        .iter()
+        .filter(|entry| starts(&entry.key) || starts(&entry.subject))
+        .map(|entry| (entry.kind, entry.key))
+        .collect();
+    keys.sort();
+    keys.dedup();
+    let mut records = Vec::new();
+    for (kind, key) in keys {
+        records.extend(ledger.store().get(kind, &key).map_err(CliError::internal)?);
+    }
+    if records.is_empty() {
+        return Err(CliError::usage(format!("nothing is recorded under `{prefix}`; `mlarun cache ls` shows what is")));
+    }
+    Ok(records)
+}
+
+fn text(record: &Record) -> String {
+    let environment = &record.environment;
+    let clocks = if environment.clocks_locked { "locked clocks" } else { "unlocked clocks" };
+    let git = environment.git_revision.as_deref().map_or("unknown".to_owned(), |revision| {
+        let dirty = if environment.git_dirty == Some(true) { ", with local changes" } else { "" };
+        format!("{}{dirty}", &revision[..revision.len().min(12)])
+    });
+    let mut text = format!(
+        "{} {}\n  {} {}, subject {}\n  taken {} in session {}, round {} position {}\n  tiling {}\n  \
+         device {} ({} units), {clocks}; host {}; {}\n  compiler {}; mlarun {}; git {git}\n",
+        record.labels.id,
+        record.labels.shape,
+        record.kind.name(),
+        record.key,
+        record.subject.short(),
+        record.position.taken_at,
+        record.position.session,
+        record.position.round,
+        record.position.position,
+        record.tiling,
+        environment.device.id.name,
+        environment.device.id.units,
+        environment.host,
+        environment.os,
+        environment.compiler,
+        environment.mlarun,
+    );
+    text.push_str(&body(&record.body));
+    text.push('\n');
+    text
+}
+
+fn body(body: &Body) -> String {
+    match body {
+        Body::Event(set) => {
+            let mut text = format!(
+                "  warm-up {} launches, {}{}\n",
+                set.warmup_launches,
+                duration(set.warmup_ns as f64),
+                if set.steady { "" } else { ", not steady" }
+            );
+            for samples in &set.samples {
+                text.push_str(&format!(
+                    "  {:<14} {} ({} samples of {} launches{})\n",
+                    samples.timing,
+                    median(&samples.ns),
+                    samples.ns.len(),
+                    samples.launches_per_sample,
+                    if samples.converged { "" } else { ", budget spent" }
+                ));
+            }
+            text + &verification("timed launches", &set.verification)
+        }
+        Body::Annotation(pass) => {
+            let stages = pass.stages.iter().map(|stage| {
+                format!("  stage {:<12} {} ({} samples)\n", stage.stage, median(&stage.ns), stage.ns.len())
+            });
+            stages.collect::<String>() + &verification("output", &pass.verification)
+        }
+        Body::Verification { whole, own_shape } => {
+            verification("reduced shape", whole) + &verification("own shape", own_shape)
+        }
+    }
+}
+
+fn median(ns: &[f64]) -> String {
+    stats::median(ns).map_or("--".to_owned(), duration)
+}
+
+fn verification(of: &str, verification: &crate::model::protocol::Verification) -> String {
+    format!(
+        "  {of}: relative error {:.2e}, worst row {:.2e}, {} of {} rows compared, output {}\n",
+        verification.relative_frobenius,
+        verification.worst_row,
+        verification.rows_compared,
+        verification.rows_total,
+        verification.output_sha256.get(..12).unwrap_or_default()
+    )
+}
