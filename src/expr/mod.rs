@@ -18,11 +18,13 @@ use crate::model::{Choices, DType, Value};
 /// Names of the functions that [`Scope::new`] adds to CEL's own.
 pub const FUNCTIONS: [&str; 5] = ["ceil_div", "max", "min", "size_of", "sqrt"];
 
-/// A parsed expression.
+/// A parsed expression; clones share what was parsed.
 #[derive(Clone)]
-pub struct Expr {
+pub struct Expr(Arc<Parsed>);
+
+struct Parsed {
     source: String,
-    program: Arc<Program>,
+    program: Program,
     variables: BTreeSet<String>,
     functions: BTreeSet<String>,
     /// `(variable, field)` of every `variable.field`.
@@ -31,29 +33,41 @@ pub struct Expr {
 
 /// Functions of CEL itself that a text may call.
 const BUILT_IN: [&str; 14] = [
-    "all", "bool", "contains", "double", "endsWith", "exists", "has", "int", "matches", "size", "startsWith", "string",
-    "type", "uint",
+    "all",
+    "bool",
+    "contains",
+    "double",
+    "endsWith",
+    "exists",
+    "has",
+    "int",
+    "matches",
+    "size",
+    "startsWith",
+    "string",
+    "type",
+    "uint",
 ];
 
 impl Expr {
     /// The text that it was parsed from.
     pub fn source(&self) -> &str {
-        &self.source
+        &self.0.source
     }
 
     /// Names of the variables that it reads.
     pub fn variables(&self) -> &BTreeSet<String> {
-        &self.variables
+        &self.0.variables
     }
 
     /// Names of the functions that it calls; operators are none.
     pub fn functions(&self) -> &BTreeSet<String> {
-        &self.functions
+        &self.0.functions
     }
 
     /// The fields that it reads of the variable `name`: `block` of `tile.block`.
     pub fn fields_of<'e>(&'e self, name: &'e str) -> impl Iterator<Item = &'e str> {
-        self.fields.iter().filter(move |(variable, _)| variable == name).map(|(_, field)| field.as_str())
+        self.0.fields.iter().filter(move |(variable, _)| variable == name).map(|(_, field)| field.as_str())
     }
 
     /// Every function that an expression may call.
@@ -71,8 +85,8 @@ impl Expr {
     /// # Errors
     /// An unknown name, a type that does not fit, an overflow, a division by zero, or a result that is no scalar.
     pub fn eval(&self, scope: &Scope<'_>) -> Result<Value, EvalError> {
-        let error = |reason: String| EvalError { source_text: self.source.clone(), reason };
-        match self.program.execute(&scope.context) {
+        let error = |reason: String| EvalError { source_text: self.0.source.clone(), reason };
+        match self.0.program.execute(&scope.context) {
             Ok(cel::Value::Int(value)) => Ok(Value::Int(value)),
             Ok(cel::Value::UInt(value)) => {
                 i64::try_from(value).map(Value::Int).map_err(|_| error(format!("{value} exceeds 64 bits")))
@@ -122,7 +136,7 @@ impl Expr {
 
     fn unexpected(&self, value: &Value, wanted: &str) -> EvalError {
         let reason = format!("its value is the {} {value}, where {wanted} is needed", value.kind());
-        EvalError { source_text: self.source.clone(), reason }
+        EvalError { source_text: self.0.source.clone(), reason }
     }
 }
 
@@ -132,12 +146,12 @@ impl FromStr for Expr {
     fn from_str(source: &str) -> Result<Self, Self::Err> {
         let program = Program::compile(source).map_err(|errors| ParseError::first_of(source, &errors))?;
         let references = program.references();
-        let variables = references.variables().into_iter().map(str::to_owned).collect();
+        let variables: BTreeSet<String> = references.variables().into_iter().map(str::to_owned).collect();
         let named = |name: &&str| name.starts_with(|first: char| first.is_ascii_alphabetic());
         let functions = references.functions().into_iter().filter(named).map(str::to_owned).collect();
         let mut fields = BTreeSet::new();
         collect_fields(program.expression(), &mut fields);
-        Ok(Expr { source: source.to_owned(), program: Arc::new(program), variables, functions, fields })
+        Ok(Expr(Arc::new(Parsed { source: source.to_owned(), program, variables, functions, fields })))
     }
 }
 
@@ -162,19 +176,19 @@ fn collect_fields(node: &IdedExpr, fields: &mut BTreeSet<(String, String)>) {
 
 impl fmt::Debug for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Expr({:?})", self.source)
+        write!(f, "Expr({:?})", self.0.source)
     }
 }
 
 impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.source)
+        f.write_str(&self.0.source)
     }
 }
 
 impl PartialEq for Expr {
     fn eq(&self, other: &Self) -> bool {
-        self.source == other.source
+        self.0.source == other.0.source
     }
 }
 
