@@ -5,6 +5,7 @@ pub mod app;
 mod atomic;
 pub mod backend;
 pub mod catalog;
+pub mod cli;
 
 pub mod conf;
 pub mod device;

@@ -109,12 +109,7 @@ impl Catalog {
     }
 }
 
-fn read(
-    path: &Path,
-    bytes: Vec<u8>,
-    location: &Location<'_>,
-    interner: &Interner,
-) -> Result<Package, Vec<Diagnostic>> {
+fn read(path: &Path, bytes: Vec<u8>, location: &Location<'_>, interner: &Interner) -> Result<Package, Vec<Diagnostic>> {
     let name = path.display().to_string();
     match String::from_utf8(bytes) {
         Ok(text) => read::package(&SourceFile::new(name, text), location, interner),
@@ -134,9 +129,9 @@ fn kernel_and_version(folder: &str) -> Result<(&str, Version), String> {
     if !sound(folder) {
         return Err(format!("`{folder}` is no kernel's name: lower-case letters, digits and `_`, a letter first"));
     }
-    let suffix = folder.rsplit_once("_v").filter(|(_, digits)| {
-        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
-    });
+    let suffix = folder
+        .rsplit_once("_v")
+        .filter(|(_, digits)| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
     match suffix {
         None => Ok((folder, Version::BASE)),
         Some((kernel, digits)) => match format!("v{digits}").parse() {

@@ -23,10 +23,13 @@ pub use package::*;
 /// Every package of a project. A broken one is kept with what is wrong with it, so that only what uses it fails.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    kernels: BTreeMap<(Language, String), BTreeMap<Version, Result<Package, Vec<Diagnostic>>>>,
+    kernels: BTreeMap<(Language, String), BTreeMap<Version, Loaded>>,
     /// What is wrong with the tree itself: folders that are no package.
     stray: Vec<Diagnostic>,
 }
+
+/// A package, or what is wrong with it.
+type Loaded = Result<Package, Vec<Diagnostic>>;
 
 /// Why a package cannot be had.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -64,9 +67,7 @@ impl Catalog {
         };
         match versions.get(version) {
             Some(Ok(package)) => Ok(package),
-            Some(Err(diagnostics)) => {
-                Err(LookupError::Broken { id: id.clone(), diagnostics: diagnostics.clone() })
-            }
+            Some(Err(diagnostics)) => Err(LookupError::Broken { id: id.clone(), diagnostics: diagnostics.clone() }),
             None => Err(LookupError::UnknownVersion {
                 kernel: kernel.clone(),
                 language: *language,

@@ -97,7 +97,8 @@ pub fn check_names(node: &Node, what: &str, expr: &Expr, names: &Names, diagnost
         if !Expr::callable().any(|known| known == function) {
             let message = format!("{what} calls the unknown function `{function}`");
             let help = nearest(function, Expr::callable()).map(|near| format!("did you mean `{near}`?"));
-            diagnostics.push(Diagnostic::error(&word(node, function), message).label("unknown function").maybe_help(help));
+            diagnostics
+                .push(Diagnostic::error(&word(node, function), message).label("unknown function").maybe_help(help));
         }
     }
 }

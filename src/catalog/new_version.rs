@@ -10,7 +10,9 @@ use crate::model::{Language, Version};
 /// Why no version was made. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum NewVersionError {
-    #[error("there is no {PACKAGE} of {kernel} {from} under {KERNELS}/{language}/*/; `mlarun list` shows what there is")]
+    #[error(
+        "there is no {PACKAGE} of {kernel} {from} under {KERNELS}/{language}/*/; `mlarun list` shows what there is"
+    )]
     Missing { kernel: String, from: Version, language: Language },
     #[error("{} exists already; remove it or choose another version", .0.display())]
     Exists(PathBuf),
@@ -50,10 +52,8 @@ pub fn new_version(
         let path = path.to_path_buf();
         move |source| NewVersionError::Io { path, source }
     };
-    let growing = tempfile::Builder::new()
-        .prefix(".new-version-")
-        .tempdir_in(layer.path())
-        .map_err(io(layer.path()))?;
+    let growing =
+        tempfile::Builder::new().prefix(".new-version-").tempdir_in(layer.path()).map_err(io(layer.path()))?;
     let folder = growing.path().join(&new);
     clone_folder(&source, &folder, &old, &new)?;
     std::fs::rename(&folder, &target).map_err(io(&target))?;

@@ -31,7 +31,10 @@ fn a_sound_package_is_read_whole() {
     assert_eq!(names, ["s", "t", "dtype", "causal", "alpha", "n"]);
     assert!(package.parameter("n").is_some_and(Parameter::is_tunable));
     let default = |name: &str| package.parameter(name).and_then(|p| p.default.as_ref()).map(|expr| expr.source());
-    assert_eq!((default("dtype"), default("alpha"), default("causal")), (Some("'float32'"), Some("1.5"), Some("false")));
+    assert_eq!(
+        (default("dtype"), default("alpha"), default("causal")),
+        (Some("'float32'"), Some("1.5"), Some("false"))
+    );
     assert_eq!(package.tensors.iter().map(|tensor| tensor.shape.len()).collect::<Vec<_>>(), [2, 1, 2, 2, 1]);
     let stage = &package.stages[0];
     assert_eq!(stage.source.to_str(), Some("kernels/c/mla/k/sum.c"));
@@ -84,7 +87,13 @@ fn a_broken_package_breaks_no_other() {
 
 #[test]
 fn stray_folders_are_named() {
-    let root = project(&[("c/mla/K", KERNEL), ("c/mla/k_v0", KERNEL), ("rust/mla/k", KERNEL), ("c/mla/k", KERNEL), ("c/gqa/k", KERNEL)]);
+    let root = project(&[
+        ("c/mla/K", KERNEL),
+        ("c/mla/k_v0", KERNEL),
+        ("rust/mla/k", KERNEL),
+        ("c/mla/k", KERNEL),
+        ("c/gqa/k", KERNEL),
+    ]);
     std::fs::create_dir(root.path().join("kernels/c/mla/empty")).expect("a folder");
     let shown = render_all(&Catalog::load(root.path()).diagnostics(), Colour::Never);
     insta::assert_snapshot!(shown, @r"

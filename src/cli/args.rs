@@ -311,7 +311,7 @@ pub enum CacheCommand {
     },
     /// Read every record again and set aside what does not check out
     Verify,
-    /// Remove old results and builds; what dev logs refer to stays
+    /// Remove old results; what dev logs refer to stays
     Gc {
         /// Keep what is younger, e.g. 90d
         #[arg(long, value_name = "AGE")]

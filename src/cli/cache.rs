@@ -6,7 +6,7 @@ use super::args::{CacheArgs, CacheCommand, Global};
 use super::context;
 use super::exit::{CliError, Exit};
 use super::output;
-use crate::app::{Project, collect_garbage, devlogs};
+use crate::app::{Project, devlogs};
 use crate::model::Key;
 use crate::store::Policy;
 
@@ -64,7 +64,9 @@ fn verify(global: &Global, project: &Project) -> Result<Exit, CliError> {
 
 fn gc(global: &Global, project: &Project, policy: &Policy, dry_run: bool) -> Result<Exit, CliError> {
     let ledger = context::ledger(project)?;
-    let collected = collect_garbage(project, &ledger, policy, dry_run).map_err(CliError::internal)?;
+    let mut store = ledger.store();
+    let collected = if dry_run { store.would_collect(policy) } else { store.gc(policy) };
+    let collected = collected.map_err(CliError::internal)?;
     if global.json {
         output::json(&collected)?;
     } else {
@@ -81,8 +83,8 @@ fn policy(project: &Project, keep: Option<&str>, max_size: Option<&str>) -> Resu
     }
     let records = devlogs::recorded_kernels(project).map_err(CliError::usage)?;
     let pinned: BTreeSet<Key> = records.values().flatten().map(|record| record.key).collect();
-    let keep_after = keep.map(age).transpose()?.map(|age| jiff::Timestamp::now() - age);
-    Ok(Policy { keep_after, max_bytes: max_size.map(size).transpose()?, pinned })
+    let taken_before = keep.map(age).transpose()?.map(|age| jiff::Timestamp::now() - age);
+    Ok(Policy { taken_before, max_bytes: max_size.map(size).transpose()?, pinned })
 }
 
 /// `90d`, `12h`, `2w`.

@@ -74,7 +74,8 @@ mod tests {
         let file = SourceFile::new("a.toml", text);
         let start = file.text().find(word).expect("the word is there");
         let place = Place::new(&file, start..start + word.len());
-        let diagnostic = Diagnostic::error(&place, "unknown key `vesrion`").label("here").help("did you mean `version`?");
+        let diagnostic =
+            Diagnostic::error(&place, "unknown key `vesrion`").label("here").help("did you mean `version`?");
         render(&diagnostic, Colour::Never)
     }
 

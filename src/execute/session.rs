@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rayon::prelude::*;
 
+use super::tune::TrialsError;
 use super::{Builder, Clock, Event, ExecuteError, Executor, Journal, JournalError, Name, Observer};
 use crate::catalog::{Catalog, Package};
 use crate::expr::Scope;
@@ -162,6 +163,23 @@ impl<'a> Session<'a> {
         Ok(Outcome { failures: self.failures, stopped })
     }
 
+    /// Tunes what has to be tuned, compiles and compares the output of every subject; measures nothing.
+    ///
+    /// # Errors
+    /// An output is wrong, or the session ended.
+    pub fn verify_only(
+        mut self,
+        experiment: &Experiment,
+        plan: Plan,
+        wanted: Wanted<'_>,
+        facts: &dyn Facts,
+    ) -> Result<(), TrialsError> {
+        self.tools.fail_fast = true;
+        let plan = self.tune_all(experiment, plan, wanted, facts)?;
+        self.verify_all(&plan, facts)?;
+        Ok(())
+    }
+
     fn run(
         &mut self,
         experiment: &Experiment,
@@ -170,7 +188,13 @@ impl<'a> Session<'a> {
         facts: &dyn Facts,
     ) -> Result<(), Stop> {
         let plan = self.tune_all(experiment, plan, wanted, facts)?;
-        let arms = self.arms(&plan)?;
+        let verified = self.verify_all(&plan, facts)?;
+        self.measure_all(&plan, &verified)
+    }
+
+    /// What has to be measured, compiled and found right.
+    fn verify_all(&mut self, plan: &Plan, facts: &dyn Facts) -> Result<Vec<Arm>, Stop> {
+        let arms = self.arms(plan)?;
         self.build_all(arms.iter().flat_map(|(arm, reduced)| [&arm.prepared, reduced]).flat_map(builds).collect())?;
         let mut verified = Vec::new();
         for (arm, reduced) in arms {
@@ -180,7 +204,7 @@ impl<'a> Session<'a> {
                 verified.push(arm);
             }
         }
-        self.measure_all(&plan, &verified)
+        Ok(verified)
     }
 
     pub(super) fn tell(&mut self, event: Event) {

@@ -18,9 +18,11 @@ use crate::model::{Choices, DType, Value};
 /// Names of the functions that [`Scope::new`] adds to CEL's own.
 pub const FUNCTIONS: [&str; 5] = ["ceil_div", "max", "min", "size_of", "sqrt"];
 
-/// A parsed expression.
+/// A parsed expression; clones share what was parsed.
 #[derive(Clone)]
-pub struct Expr {
+pub struct Expr(Arc<Parsed>);
+
+struct Parsed {
     source: String,
     form: Form,
     variables: BTreeSet<String>,
@@ -30,38 +32,49 @@ pub struct Expr {
 }
 
 /// Names and integers are most of what a kernel package holds; they need no interpreter.
-#[derive(Clone)]
 enum Form {
     Integer(i64),
     Name,
-    Program(Arc<Program>),
+    Program(Program),
 }
 
 /// Functions of CEL itself that a text may call.
 const BUILT_IN: [&str; 14] = [
-    "all", "bool", "contains", "double", "endsWith", "exists", "has", "int", "matches", "size", "startsWith", "string",
-    "type", "uint",
+    "all",
+    "bool",
+    "contains",
+    "double",
+    "endsWith",
+    "exists",
+    "has",
+    "int",
+    "matches",
+    "size",
+    "startsWith",
+    "string",
+    "type",
+    "uint",
 ];
 
 impl Expr {
     /// The text that it was parsed from.
     pub fn source(&self) -> &str {
-        &self.source
+        &self.0.source
     }
 
     /// Names of the variables that it reads.
     pub fn variables(&self) -> &BTreeSet<String> {
-        &self.variables
+        &self.0.variables
     }
 
     /// Names of the functions that it calls; operators are none.
     pub fn functions(&self) -> &BTreeSet<String> {
-        &self.functions
+        &self.0.functions
     }
 
     /// The fields that it reads of the variable `name`: `block` of `tile.block`.
     pub fn fields_of<'e>(&'e self, name: &'e str) -> impl Iterator<Item = &'e str> {
-        self.fields.iter().filter(move |(variable, _)| variable == name).map(|(_, field)| field.as_str())
+        self.0.fields.iter().filter(move |(variable, _)| variable == name).map(|(_, field)| field.as_str())
     }
 
     /// Every function that an expression may call.
@@ -79,11 +92,11 @@ impl Expr {
     /// # Errors
     /// An unknown name, a type that does not fit, an overflow, a division by zero, or a result that is no scalar.
     pub fn eval(&self, scope: &Scope<'_>) -> Result<Value, EvalError> {
-        let error = |reason: String| EvalError { source_text: self.source.clone(), reason };
-        let program = match &self.form {
+        let error = |reason: String| EvalError { source_text: self.0.source.clone(), reason };
+        let program = match &self.0.form {
             Form::Integer(value) => return Ok(Value::Int(*value)),
             Form::Name => {
-                return scope.get(&self.source).cloned().ok_or_else(|| error("no such name is known here".to_owned()));
+                return scope.get(&self.0.source).cloned().ok_or_else(|| error("no such name is known here".to_owned()));
             }
             Form::Program(program) => program,
         };
@@ -137,7 +150,7 @@ impl Expr {
 
     fn unexpected(&self, value: &Value, wanted: &str) -> EvalError {
         let reason = format!("its value is the {} {value}, where {wanted} is needed", value.kind());
-        EvalError { source_text: self.source.clone(), reason }
+        EvalError { source_text: self.0.source.clone(), reason }
     }
 }
 
@@ -155,9 +168,9 @@ impl FromStr for Expr {
         let form = match source.parse() {
             Ok(value) => Form::Integer(value),
             Err(_) if variables.len() == 1 && variables.contains(source) => Form::Name,
-            Err(_) => Form::Program(Arc::new(program)),
+            Err(_) => Form::Program(program),
         };
-        Ok(Expr { source: source.to_owned(), form, variables, functions, fields })
+        Ok(Expr(Arc::new(Parsed { source: source.to_owned(), form, variables, functions, fields })))
     }
 }
 
@@ -182,19 +195,19 @@ fn collect_fields(node: &IdedExpr, fields: &mut BTreeSet<(String, String)>) {
 
 impl fmt::Debug for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Expr({:?})", self.source)
+        write!(f, "Expr({:?})", self.0.source)
     }
 }
 
 impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.source)
+        f.write_str(&self.0.source)
     }
 }
 
 impl PartialEq for Expr {
     fn eq(&self, other: &Self) -> bool {
-        self.source == other.source
+        self.0.source == other.0.source
     }
 }
 

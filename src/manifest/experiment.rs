@@ -65,9 +65,7 @@ impl std::fmt::Display for Baseline {
 }
 
 /// What is done about the clocks of a GPU.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ClockPolicy {
     /// Locked before and reset after measuring; where that is impossible nothing is measured.

@@ -47,7 +47,9 @@ pub enum Error {
     #[error("the manifest is wrong: {} errors", .0.iter().filter(|diagnostic| diagnostic.is_error()).count())]
     Invalid(Vec<Diagnostic>),
     /// The manifest is sound, but the host lacks what it needs.
-    #[error("kernels in {language} need a GPU, which this host lacks; a table `[target.cpu]` can say what runs instead")]
+    #[error(
+        "kernels in {language} need a GPU, which this host lacks; a table `[target.cpu]` can say what runs instead"
+    )]
     NoDevice { language: Language, diagnostic: Box<Diagnostic> },
 }
 

@@ -57,7 +57,8 @@ impl Reader {
         if newer {
             let message = format!("this mlarun reads manifests up to schema {SCHEMA}");
             let diagnostic = Diagnostic::error(&node.at, message).label("newer");
-            self.diagnostics.push(diagnostic.help(format!("use a newer mlarun, or write the manifest for schema {SCHEMA}")));
+            self.diagnostics
+                .push(diagnostic.help(format!("use a newer mlarun, or write the manifest for schema {SCHEMA}")));
             return None;
         }
         self.integer(node, "`schema`", 1, SCHEMA)
@@ -156,9 +157,7 @@ impl Reader {
 
     fn modes(&mut self, node: &Node) -> Option<Listed<Mode>> {
         let known = Mode::ALL.map(Mode::name);
-        self.listed(node, "`modes`", |reader, node| {
-            reader.word(node, "a mode", &known, |text| text.parse().ok())
-        })
+        self.listed(node, "`modes`", |reader, node| reader.word(node, "a mode", &known, |text| text.parse().ok()))
     }
 
     fn baselines(&mut self, node: &Node) -> Option<Listed<Baseline>> {
@@ -196,7 +195,11 @@ impl Reader {
                 Some(Baseline::Kernel { kernel: kernel?, version: version.flatten() })
             }
             _ => {
-                self.error(node, "a baseline is either a `kernel`, with a `version` if need be, or a `file`", "neither");
+                self.error(
+                    node,
+                    "a baseline is either a `kernel`, with a `version` if need be, or a `file`",
+                    "neither",
+                );
                 None
             }
         }
@@ -265,8 +268,10 @@ impl Reader {
             self.error(node, format!("{what} has no value"), "empty");
         }
         let values: Vec<At<Value>> = nodes.iter().filter_map(|node| self.value(node, &what)).collect();
-        if let Some(first) = values.first() {
-            if let Some(other) = values.iter().find(|other| family(&other.value) != family(&first.value)) {
+        if let Some(first) = values.first()
+            && let Some(other) = values.iter().find(|other| family(&other.value) != family(&first.value))
+        {
+            {
                 let message = format!("{what} mixes types");
                 let label = format!("{} here, {} before", other.value.kind(), first.value.kind());
                 self.diagnostics.push(Diagnostic::error(&other.at, message).label(label));
@@ -362,8 +367,10 @@ impl Reader {
     }
 
     fn ordered(&mut self, min: Option<&At<u32>>, max: Option<&At<u32>>) {
-        if let (Some(min), Some(max)) = (min, max) {
-            if min.value > max.value {
+        if let (Some(min), Some(max)) = (min, max)
+            && min.value > max.value
+        {
+            {
                 let message = "`max_samples` must not be smaller than `min_samples`";
                 let label = format!("{} < {}", max.value, min.value);
                 self.diagnostics.push(Diagnostic::error(&max.at, message).label(label));

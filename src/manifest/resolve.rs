@@ -211,7 +211,8 @@ impl<'d> Resolver<'d> {
         let names: Vec<String> = known.iter().map(Version::to_string).collect();
         let message = format!("{kernel} has no version {wanted} in {}", self.language);
         let diagnostic = Diagnostic::error(&selector.at, message).label("unknown version");
-        let help = format!("its versions are {}; its latest is {}", names.join(", "), names.last().map_or("", |name| name));
+        let help =
+            format!("its versions are {}; its latest is {}", names.join(", "), names.last().map_or("", |name| name));
         self.diagnostics.push(diagnostic.help(help));
         Vec::new()
     }
@@ -265,7 +266,8 @@ impl<'d> Resolver<'d> {
         let Some(version) = version_selector(version) else {
             let message = format!("`{version}` is not a version");
             let diagnostic = Diagnostic::error(at, message).label("after the `@`");
-            self.diagnostics.push(diagnostic.help("write for example flash_mla@v1, flash_mla@latest or flash_mla@base"));
+            self.diagnostics
+                .push(diagnostic.help("write for example flash_mla@v1, flash_mla@latest or flash_mla@base"));
             return None;
         };
         let kernel = At { value: kernel.to_owned(), at: at.clone() };
@@ -359,5 +361,9 @@ fn overrides(typed: &typed::Protocol) -> ProtocolOverrides {
 
 fn devlog(typed: Option<&typed::Devlog>) -> Devlog {
     let devices = typed.and_then(|devlog| devlog.devices.as_ref());
-    Devlog { devices: devices.map(|listed| listed.values.iter().map(|device| device.value.clone()).collect()).unwrap_or_default() }
+    Devlog {
+        devices: devices
+            .map(|listed| listed.values.iter().map(|device| device.value.clone()).collect())
+            .unwrap_or_default(),
+    }
 }

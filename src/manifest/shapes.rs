@@ -1,6 +1,6 @@
 //! Axes, points and exclusions to the list of shapes. Pure.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::count::Count;
 use super::typed::{At, Axis, Shapes};
@@ -20,12 +20,12 @@ pub fn expand(typed: &At<Shapes>, packages: &[&Package], diagnostics: &mut Vec<D
     let sets = point_sets(&checked, &typed.at);
     check_required(&sets, packages, diagnostics);
     check_size(&sets, &typed.at, diagnostics);
-    let exclusions = exclusions(&typed.value, packages, diagnostics);
+    let mut exclusions = exclusions(&typed.value, packages, diagnostics);
     if errors(diagnostics) > before {
         return None;
     }
     let points = distinct(&sets, diagnostics);
-    exclude(points, &exclusions, diagnostics)
+    exclude(points, &mut exclusions, diagnostics)
 }
 
 /// Reports axes that no kernel declares and values that a kernel does not take; gives the shapes with every value of
@@ -179,39 +179,43 @@ fn check_size(sets: &[PointSet<'_>], at: &Place, diagnostics: &mut Vec<Diagnosti
 
 /// Every point once, in order; one warning for each set that repeats points.
 fn distinct(sets: &[PointSet<'_>], diagnostics: &mut Vec<Diagnostic>) -> Vec<Shape> {
-    let mut seen: HashSet<Shape> = HashSet::new();
     let mut points = Vec::new();
+    let mut ends = Vec::with_capacity(sets.len());
     for set in sets {
-        let mut repeated: Option<(Shape, usize)> = None;
-        set.for_each(|shape| {
-            if seen.insert(shape.clone()) {
-                points.push(shape);
-            } else {
-                repeated = Some(repeated.take().map_or((shape, 1), |(first, count)| (first, count + 1)));
-            }
-        });
-        if let Some((first, count)) = repeated {
-            let message = match count {
-                1 => format!("the point {first} is listed twice"),
-                _ => format!("{count} points are listed twice, the first is {first}"),
-            };
-            diagnostics.push(Diagnostic::warning(&set.at, message).label("kept once"));
-        }
+        set.for_each(|shape| points.push(shape));
+        ends.push(points.len());
     }
+    let mut seen: HashSet<&Shape> = HashSet::with_capacity(points.len());
+    let is_new: Vec<bool> = points.iter().map(|point| seen.insert(point)).collect();
+    let mut start = 0;
+    for (set, end) in sets.iter().zip(ends) {
+        let repeated: Vec<&Shape> = (start..end).filter(|&index| !is_new[index]).map(|index| &points[index]).collect();
+        diagnostics.extend(repetition(&set.at, &repeated));
+        start = end;
+    }
+    let mut is_new = is_new.into_iter();
+    points.retain(|_| is_new.next().unwrap_or(true));
     points
+}
+
+fn repetition(at: &Place, repeated: &[&Shape]) -> Option<Diagnostic> {
+    let message = match repeated {
+        [] => return None,
+        [point] => format!("the point {point} is listed twice"),
+        [first, ..] => format!("{} points repeat earlier ones, the first is {first}", repeated.len()),
+    };
+    Some(Diagnostic::warning(at, message).label("kept once"))
 }
 
 /// A condition under which points are left out.
 struct Exclusion<'s> {
     at: &'s Place,
     when: Expr,
+    /// What it says about values of its names (in their order) that have been met.
+    known: HashMap<Vec<Value>, bool>,
 }
 
-fn exclusions<'s>(
-    shapes: &'s Shapes,
-    packages: &[&Package],
-    diagnostics: &mut Vec<Diagnostic>,
-) -> Vec<Exclusion<'s>> {
+fn exclusions<'s>(shapes: &'s Shapes, packages: &[&Package], diagnostics: &mut Vec<Diagnostic>) -> Vec<Exclusion<'s>> {
     let points = shapes.points.iter().flat_map(|point| &point.value);
     let named: BTreeSet<&str> = shapes.axes.iter().chain(points).map(|axis| axis.name.value.as_str()).collect();
     let mut exclusions = Vec::new();
@@ -219,7 +223,7 @@ fn exclusions<'s>(
         match typed.value.parse::<Expr>() {
             Ok(when) => {
                 check_names(&when, typed, &named, packages, diagnostics);
-                exclusions.push(Exclusion { at: &typed.at, when });
+                exclusions.push(Exclusion { at: &typed.at, when, known: HashMap::new() });
             }
             Err(error) => {
                 let place = typed.at.inside_text(&typed.value, error.at, 1);
@@ -257,11 +261,7 @@ fn check_names(
 
 /// The points without those for which an exclusion holds. An exclusion says nothing about a point that lacks one of
 /// its names.
-fn exclude(
-    points: Vec<Shape>,
-    exclusions: &[Exclusion<'_>],
-    diagnostics: &mut Vec<Diagnostic>,
-) -> Option<Vec<Shape>> {
+fn exclude(points: Vec<Shape>, exclusions: &[Exclusion<'_>], diagnostics: &mut Vec<Diagnostic>) -> Option<Vec<Shape>> {
     let Some(first) = exclusions.first() else { return Some(points) };
     let functions = Scope::new();
     let mut matched = vec![0usize; exclusions.len()];
@@ -269,7 +269,7 @@ fn exclude(
     let total = points.len();
     for point in points {
         let mut is_kept = true;
-        for (exclusion, matched) in exclusions.iter().zip(&mut matched) {
+        for (exclusion, matched) in exclusions.iter_mut().zip(&mut matched) {
             match exclusion.holds(&functions, &point) {
                 Ok(holds) => {
                     *matched += usize::from(holds);
@@ -290,24 +290,29 @@ fn exclude(
         diagnostics.push(Diagnostic::warning(exclusion.at, message).label("leaves nothing out"));
     }
     if kept.is_empty() {
-        let at = exclusions.iter().zip(&matched).max_by_key(|(_, matched)| **matched).map_or(first.at, |(e, _)| e.at);
+        let most = exclusions.iter().zip(&matched).max_by_key(|(_, matched)| **matched);
         let message = format!("the exclusions leave none of the {total} points");
-        diagnostics.push(Diagnostic::error(at, message).label("nothing remains"));
+        diagnostics.extend(most.map(|(most, _)| Diagnostic::error(most.at, message).label("nothing remains")));
         return None;
     }
     Some(kept)
 }
 
 impl Exclusion<'_> {
-    fn holds(&self, functions: &Scope<'_>, point: &Shape) -> Result<bool, Box<Diagnostic>> {
-        let mut scope = functions.inner();
-        for name in self.when.variables() {
-            let Some(value) = point.get(name) else { return Ok(false) };
-            scope.set(name, value);
+    fn holds(&mut self, functions: &Scope<'_>, point: &Shape) -> Result<bool, Box<Diagnostic>> {
+        let names = self.when.variables();
+        let values: Option<Vec<Value>> = names.iter().map(|name| point.get(name).cloned()).collect();
+        let Some(values) = values else { return Ok(false) };
+        if let Some(&holds) = self.known.get(&values) {
+            return Ok(holds);
         }
-        self.when.eval_bool(&scope).map_err(|error| {
+        let mut scope = functions.inner();
+        names.iter().zip(&values).for_each(|(name, value)| scope.set(name, value));
+        let holds = self.when.eval_bool(&scope).map_err(|error| {
             let message = format!("the exclusion has no value of true or false at {point}");
             Box::new(Diagnostic::error(self.at, message).label(error.reason))
-        })
+        })?;
+        self.known.insert(values, holds);
+        Ok(holds)
     }
 }

@@ -132,7 +132,10 @@ impl JsonSchema for VersionSelector {
 pub enum Baseline {
     /// `previous`, `flash_mla`, `flash_mla@v1` or the path of a recorded results.json.
     Text(String),
-    Kernel { kernel: At<String>, version: Option<At<VersionSelector>> },
+    Kernel {
+        kernel: At<String>,
+        version: Option<At<VersionSelector>>,
+    },
     File(At<String>),
 }
 
@@ -192,7 +195,8 @@ impl JsonSchema for Shapes {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let scalars = ["integer", "number", "boolean", "string"];
-        let lists = scalars.map(|kind| serde_json::json!({ "type": "array", "items": { "type": kind }, "minItems": 1 }));
+        let lists =
+            scalars.map(|kind| serde_json::json!({ "type": "array", "items": { "type": kind }, "minItems": 1 }));
         let axis: Vec<serde_json::Value> =
             std::iter::once(serde_json::json!({ "type": scalars })).chain(lists).collect();
         let axis = serde_json::json!({

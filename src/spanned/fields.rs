@@ -125,7 +125,8 @@ pub fn number(node: &Node, what: &str, diagnostics: &mut Vec<Diagnostic>) -> Opt
         Kind::Int(value) => Some(value as f64),
         Kind::Float(value) if value.is_finite() => Some(value),
         Kind::Float(value) => {
-            diagnostics.push(Diagnostic::error(&node.at, format!("{what} must be finite")).label(format!("{value} is not")));
+            diagnostics
+                .push(Diagnostic::error(&node.at, format!("{what} must be finite")).label(format!("{value} is not")));
             None
         }
         _ => {

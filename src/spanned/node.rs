@@ -73,7 +73,7 @@ impl Table {
 /// The tree of `file`.
 ///
 /// # Errors
-/// Every syntax error, and every integer that exceeds 64 bits.
+/// Every syntax error (the first one only, if a list is never closed), and every integer that exceeds 64 bits.
 pub fn parse(file: &Arc<SourceFile>) -> Result<Node, Vec<Diagnostic>> {
     let (table, errors) = DeTable::parse_recoverable(file.text());
     let mut builder = Builder { file, offset: 0, diagnostics: Vec::new() };
@@ -108,7 +108,12 @@ impl Builder<'_> {
     }
 
     fn syntax(&mut self, errors: &[toml::de::Error]) {
-        for error in errors {
+        // What follows a list or inline table that is never closed was meant for something else.
+        let is_open = |error: &toml::de::Error| {
+            ["unclosed array", "unclosed inline table"].iter().any(|open| error.message().starts_with(open))
+        };
+        let told = if errors.iter().any(is_open) { 1 } else { errors.len() };
+        for error in &errors[..told] {
             let end = self.file.text().len() - self.offset;
             let place = self.place(error.span().unwrap_or(end..end));
             self.diagnostics.push(Diagnostic::error(&place, format!("not TOML: {}", error.message())));

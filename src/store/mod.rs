@@ -176,6 +176,18 @@ impl Store {
         self.index.list()
     }
 
+    /// What [`Store::gc`] would remove.
+    ///
+    /// # Errors
+    /// The index fails.
+    pub fn would_collect(&mut self, policy: &Policy) -> Result<Collected, StoreError> {
+        let doomed = retention::doomed(self.index.list()?, policy);
+        Ok(Collected {
+            bytes: doomed.iter().map(|entry| entry.stamp.bytes).sum(),
+            removed: doomed.iter().map(|entry| self.files.absolute(&entry.path)).collect(),
+        })
+    }
+
     /// Removes records by age and size, but none whose key is pinned.
     ///
     /// # Errors

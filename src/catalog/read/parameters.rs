@@ -16,8 +16,22 @@ const RESERVED: [&str; 13] = [
 ];
 /// Words that the expression language keeps for itself.
 const KEYWORDS: [&str; 16] = [
-    "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "namespace",
-    "package", "return", "var", "while",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "namespace",
+    "package",
+    "return",
+    "var",
+    "while",
 ];
 
 /// `name` may be used in expressions: letters, digits and `_`, not starting with a digit.
@@ -72,7 +86,9 @@ impl Reader<'_> {
             self.error(&entry.value, "the parameter `dtype` must be of type \"dtype\"", "it is another type");
         }
         let default = match default {
-            Some(node) => Some(self.parameter_value(node, &format!("the default of `{}`", entry.key), &kind, earlier)?),
+            Some(node) => {
+                Some(self.parameter_value(node, &format!("the default of `{}`", entry.key), &kind, earlier)?)
+            }
             None => None,
         };
         let candidates = match candidates {
@@ -87,9 +103,7 @@ impl Reader<'_> {
         match fields::text(node, "`type`", &mut self.diagnostics)? {
             "int" => {
                 let mut bound = |key, otherwise| match table.get(key) {
-                    Some(node) => {
-                        fields::integer(node, &format!("`{key}`"), i64::MIN, i64::MAX, &mut self.diagnostics)
-                    }
+                    Some(node) => fields::integer(node, &format!("`{key}`"), i64::MIN, i64::MAX, &mut self.diagnostics),
                     None => Some(otherwise),
                 };
                 let (min, max) = (bound("min", i64::MIN)?, bound("max", i64::MAX)?);
@@ -160,7 +174,11 @@ impl Reader<'_> {
                 self.expression(node, what, names)
             }
             (kind, other) => {
-                self.error(node, format!("{what} must be {}", described(kind)), format!("this is {}", other.described()));
+                self.error(
+                    node,
+                    format!("{what} must be {}", described(kind)),
+                    format!("this is {}", other.described()),
+                );
                 None
             }
         }

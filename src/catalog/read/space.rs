@@ -67,7 +67,9 @@ impl Reader<'_> {
                 continue;
             };
             let values = values.clone();
-            let Some(expr) = self.expression(&entry.value, &format!("the default of `{name}`"), outer) else { continue };
+            let Some(expr) = self.expression(&entry.value, &format!("the default of `{name}`"), outer) else {
+                continue;
+            };
             if is_literal(&expr) && values.iter().all(is_literal) && !values.contains(&expr) && !values.is_empty() {
                 let listed = values.iter().map(Expr::source).collect::<Vec<_>>().join(", ");
                 let message = format!("the default of `{name}` is not among its values");

@@ -31,12 +31,7 @@ impl Reader<'_> {
         stages
     }
 
-    fn stage<'n>(
-        &mut self,
-        node: &'n Node,
-        names: &Names,
-        earlier: &mut Vec<&'n str>,
-    ) -> Option<Stage> {
+    fn stage<'n>(&mut self, node: &'n Node, names: &Names, earlier: &mut Vec<&'n str>) -> Option<Stage> {
         let mut table = Fields::of(node, "a stage", &mut self.diagnostics)?;
         let name_node = table.require("name", &mut self.diagnostics);
         let name = name_node.and_then(|node| self.stage_name(node, earlier));

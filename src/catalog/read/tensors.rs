@@ -31,7 +31,8 @@ impl Reader<'_> {
         let mut waiting: Vec<(&str, &Einsum)> = tensors.iter().filter_map(derived).collect();
         loop {
             let names: Vec<&str> = waiting.iter().map(|(name, _)| *name).collect();
-            waiting.retain(|(_, formula)| formula.operands.iter().any(|operand| names.contains(&operand.tensor.as_str())));
+            waiting
+                .retain(|(_, formula)| formula.operands.iter().any(|operand| names.contains(&operand.tensor.as_str())));
             if waiting.len() == names.len() {
                 break;
             }
@@ -196,13 +197,7 @@ impl Reader<'_> {
         Some(Einsum { spec: text.to_owned(), operands: operands.into_iter().collect::<Option<_>>()? })
     }
 
-    fn operand(
-        &mut self,
-        node: &Node,
-        letters: &[char],
-        names: &Names,
-        outlines: &Outlines<'_>,
-    ) -> Option<Operand> {
+    fn operand(&mut self, node: &Node, letters: &[char], names: &Names, outlines: &Outlines<'_>) -> Option<Operand> {
         let (tensor_node, start) = match &node.kind {
             Kind::Table(_) => {
                 let mut table = Fields::of(node, "an operand", &mut self.diagnostics)?;
@@ -216,7 +211,11 @@ impl Reader<'_> {
         let tensor = self.tensor_name(tensor_node, "an operand")?;
         let outline = outlines.get(tensor).copied().unwrap_or_default();
         if outline.is_written {
-            self.error(tensor_node, format!("`{tensor}` is written by stages"), "a formula reads inputs and what derives from them");
+            self.error(
+                tensor_node,
+                format!("`{tensor}` is written by stages"),
+                "a formula reads inputs and what derives from them",
+            );
         }
         if let Some(rank) = outline.rank.filter(|&rank| rank != letters.len()) {
             let letters: String = letters.iter().collect();
