@@ -25,38 +25,37 @@ const HARDWARE: [(&str, Hardware); 4] = [
 const SOFTWARE: [(&str, Software); 2] =
     [("page-faults", Software::PAGE_FAULTS), ("context-switches", Software::CONTEXT_SWITCHES)];
 
-/// Counters of one seat, with the first reason for which a hardware counter was refused.
+/// Counters of one seat, each with its name; refused ones with the reason.
 #[derive(Default)]
-struct Seat {
-    counters: Vec<(&'static str, Counter)>,
-    refused: Option<std::io::Error>,
-}
+struct Seat(Vec<(&'static str, std::io::Result<Counter>)>);
 
 impl Seat {
     /// Opens what the system gives for the calling thread.
     fn open() -> Seat {
-        let mut seat = Seat::default();
-        for (name, event) in HARDWARE {
-            match Builder::new(event).observe_self().any_cpu().build() {
-                Ok(counter) => seat.counters.push((name, counter)),
-                Err(error) => {
-                    seat.refused.get_or_insert(error);
-                }
-            }
-        }
-        for (name, event) in SOFTWARE {
-            if let Ok(counter) = Builder::new(event).observe_self().any_cpu().include_kernel().build() {
-                seat.counters.push((name, counter));
-            }
-        }
-        seat
+        let hardware = HARDWARE.map(|(name, event)| (name, Builder::new(event).observe_self().any_cpu().build()));
+        let counted_by_system = |event: Software| Builder::new(event).observe_self().any_cpu().include_kernel().build();
+        let software = SOFTWARE.map(|(name, event)| (name, counted_by_system(event)));
+        Seat(hardware.into_iter().chain(software).collect())
     }
 
     fn set_running(&mut self, running: bool) {
-        for (_, counter) in &mut self.counters {
-            // Neither can fail on a counter that was opened; a count that stands still would show as 0 for work done.
-            let _ = if running { counter.enable() } else { counter.disable() };
+        for (_, counter) in &mut self.0 {
+            let Ok(open) = counter else { continue };
+            let switched = if running { open.enable() } else { open.disable() };
+            if let Err(error) = switched {
+                *counter = Err(error);
+            }
         }
+    }
+}
+
+/// Count so far. Where more counters are open than the processor has, each runs a part of the time and is scaled.
+fn read(counter: std::io::Result<Counter>) -> std::io::Result<f64> {
+    let read = counter?.read_count_and_time()?;
+    match (read.time_enabled, read.time_running) {
+        (0, _) => Ok(0.0),
+        (_, 0) => Err(std::io::Error::other("the counter was open but the processor never ran it")),
+        (enabled, running) => Ok(read.count as f64 * enabled as f64 / running as f64),
     }
 }
 
@@ -81,26 +80,27 @@ impl Counting {
         counters.set_running(false);
     }
 
-    /// Sums over the seats, divided by the number of launches counted.
+    /// Sums over the seats, divided by the number of launches counted. A counter that any seat lacks is left out; when
+    /// that leaves no hardware counter, the reason takes the place of all.
     pub fn finish(self, launches: u32) -> Counters {
-        let mut sums: BTreeMap<String, f64> = BTreeMap::new();
-        let mut refused = None;
+        let mut sums: BTreeMap<&str, std::io::Result<f64>> = BTreeMap::new();
         for seat in self.seats {
-            let mut seat = seat.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-            for (name, counter) in &mut seat.counters {
-                match counter.read() {
-                    Ok(count) => *sums.entry((*name).to_owned()).or_default() += count as f64 / f64::from(launches),
-                    Err(error) => {
-                        refused.get_or_insert(error);
-                    }
+            let Seat(counters) = seat.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+            for (name, counter) in counters {
+                let sum = sums.entry(name).or_insert(Ok(0.0));
+                match (sum.as_mut(), read(counter)) {
+                    (Ok(sum), Ok(count)) => *sum += count / f64::from(launches),
+                    (Ok(_), Err(error)) => *sum = Err(error),
+                    (Err(_), _) => {}
                 }
             }
-            refused = refused.or(seat.refused);
         }
-        let counted = HARDWARE.iter().any(|(name, _)| sums.contains_key(*name));
-        match refused {
-            Some(error) if !counted => Counters::Absent { reason: reason(&error) },
-            _ => Counters::Counted(sums),
+        let missing = HARDWARE.iter().filter_map(|(name, _)| sums.get(name)?.as_ref().err()).collect::<Vec<_>>();
+        match missing[..] {
+            [first, ..] if missing.len() == HARDWARE.len() => Counters::Absent { reason: reason(first) },
+            _ => Counters::Counted(
+                sums.into_iter().filter_map(|(name, sum)| Some((name.to_owned(), sum.ok()?))).collect(),
+            ),
         }
     }
 }

@@ -18,6 +18,8 @@ pub enum PipelineError {
     NotBefore { buffer: String, operand: String },
     #[error("stage `{stage}` waits for stage {index}, which does not come before it")]
     NotEarlier { stage: String, index: usize },
+    #[error("stage `{stage}` has a grid of {grid:?} blocks, more than can be counted")]
+    Grid { stage: String, grid: [u64; 3] },
     #[error("{modules} modules are given for {stages} stages")]
     Modules { modules: usize, stages: usize },
     #[error("`{buffer}` of the reference has {found} dimensions, not {wanted}")]
@@ -145,6 +147,11 @@ pub fn check(pipeline: &Pipeline, modules: usize) -> Result<(), PipelineError> {
                 buffer(pipeline, *argument, &stage.name)?;
             }
         }
+        let blocks = stage.grid.iter().try_fold(1u64, |product, blocks| product.checked_mul(*blocks));
+        // The counter that deals blocks out goes beyond the last by one a thread.
+        if blocks.is_none_or(|blocks| i64::try_from(blocks).is_err()) {
+            return Err(PipelineError::Grid { stage: stage.name.clone(), grid: stage.grid });
+        }
         if let Some(&later) = stage.after.iter().find(|&&earlier| earlier >= index) {
             return Err(PipelineError::NotEarlier { stage: stage.name.clone(), index: later });
         }
@@ -155,4 +162,83 @@ pub fn check(pipeline: &Pipeline, modules: usize) -> Result<(), PipelineError> {
         }
     }
     pipeline.reference.as_ref().map_or(Ok(()), |reference| reference_key(pipeline, reference).map(|_| ()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::pipeline::{Operand, Stage, Tolerance};
+    use std::collections::BTreeMap;
+
+    fn pipeline() -> Pipeline {
+        let buffer = |name: &str, role| Buffer { name: name.into(), dtype: DType::Float32, dims: vec![4], role };
+        let copy = |of: usize| {
+            let operands = vec![Operand { buffer: of, start: BTreeMap::new() }];
+            Einsum { spec: "i->i".into(), operands }
+        };
+        Pipeline {
+            buffers: vec![
+                buffer("x", Role::Input(Distribution::Normal { std: 1.0, seed: 1 })),
+                buffer("y", Role::Derived { formula: copy(0) }),
+                buffer("o", Role::Output),
+            ],
+            stages: vec![Stage {
+                name: "s".into(),
+                entry: "f".into(),
+                args: vec![],
+                grid: [1, 1, 1],
+                threads: 1,
+                stream: 0,
+                after: vec![],
+            }],
+            reference: Some(Reference {
+                formula: ReferenceFormula::Einsum { formula: copy(1) },
+                output: 2,
+                tolerance: Tolerance { relative_frobenius: 1e-5, relative_row: 4e-5 },
+            }),
+        }
+    }
+
+    fn key(pipeline: &Pipeline) -> Key {
+        reference_key(pipeline, pipeline.reference.as_ref().expect("it has one")).expect("it makes sense")
+    }
+
+    #[test]
+    fn a_reference_depends_on_everything_that_it_is_computed_from_and_on_no_name() {
+        let original = key(&pipeline());
+        let mut renamed = pipeline();
+        renamed.buffers[0].name = "other".into();
+        renamed.buffers[2].dtype = DType::Bfloat16;
+        assert_eq!(key(&renamed), original);
+        let mut seed = pipeline();
+        seed.buffers[0].role = Role::Input(Distribution::Normal { std: 1.0, seed: 2 });
+        let mut rounded = pipeline();
+        rounded.buffers[1].dtype = DType::Bfloat16;
+        let mut longer = pipeline();
+        longer.buffers.iter_mut().for_each(|buffer| buffer.dims = vec![5]);
+        for changed in [seed, rounded, longer] {
+            assert_ne!(key(&changed), original);
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        assert_eq!(check(&pipeline(), 1), Ok(()));
+        let mut itself = pipeline();
+        if let Role::Derived { formula } = &mut itself.buffers[1].role {
+            formula.operands[0].buffer = 1;
+        }
+        assert!(matches!(check(&itself, 1), Err(PipelineError::NotBefore { .. })));
+        let mut grid = pipeline();
+        grid.stages[0].grid = [u64::MAX, 2, 1];
+        assert!(matches!(check(&grid, 1), Err(PipelineError::Grid { .. })));
+        let mut output = pipeline();
+        output.reference.as_mut().expect("it has one").output = 7;
+        assert!(matches!(check(&output, 1), Err(PipelineError::NoSuchBuffer { index: 7, .. })));
+        let mut result = pipeline();
+        result.reference.as_mut().expect("it has one").formula = ReferenceFormula::Einsum {
+            formula: Einsum { spec: "i->i".into(), operands: vec![Operand { buffer: 2, start: BTreeMap::new() }] },
+        };
+        assert!(matches!(check(&result, 1), Err(PipelineError::NotAnInput { .. })));
+    }
 }

@@ -1,6 +1,6 @@
 //! Evicts the caches between cold samples by writing a large block of memory from every seat.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
 
 use super::team::Team;
 
@@ -9,15 +9,14 @@ const LINE_WORDS: usize = LINE_BYTES / 8;
 
 /// Memory that is written to in order to displace everything else.
 pub struct Flush {
-    words: Vec<AtomicU64>,
+    words: Vec<u64>,
     turn: u64,
 }
 
 impl Flush {
-    /// A block of `bytes`.
+    /// A block of `bytes`, which the system provides when it is first written.
     pub fn new(bytes: u64) -> Flush {
-        let words = (bytes / 8) as usize;
-        Flush { words: (0..words).map(|_| AtomicU64::new(0)).collect(), turn: 0 }
+        Flush { words: vec![0; (bytes / 8) as usize], turn: 0 }
     }
 
     /// Writes the block: every seat its share, so that the private caches of all cores in use are displaced as well as
@@ -27,10 +26,12 @@ impl Flush {
         self.turn = self.turn.wrapping_add(1);
         let lines = self.words.len().div_ceil(LINE_WORDS);
         let share = lines.div_ceil(team.seats()).max(1) * LINE_WORDS;
-        let (words, turn) = (&self.words, self.turn);
+        let turn = self.turn;
+        let shares: Vec<Mutex<&mut [u64]>> = self.words.chunks_mut(share).map(Mutex::new).collect();
         team.run(&|seat| {
-            let own = words.chunks(share).nth(seat).unwrap_or_default();
-            own.iter().step_by(LINE_WORDS).for_each(|word| word.store(turn, Ordering::Relaxed));
+            let Some(share) = shares.get(seat) else { return };
+            let mut share = share.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            share.iter_mut().step_by(LINE_WORDS).for_each(|word| *word = turn);
         });
     }
 }
@@ -49,7 +50,7 @@ mod tests {
                 let mut flush = Flush::new(bytes);
                 for turn in 1..4 {
                     flush.evict(&mut team);
-                    assert!(flush.words.chunks(LINE_WORDS).all(|line| line[0].load(Ordering::Relaxed) == turn));
+                    assert!(flush.words.chunks(LINE_WORDS).all(|line| line[0] == turn));
                 }
             }
         })

@@ -97,6 +97,18 @@ mod tests {
     }
 
     #[test]
+    fn bits_are_those_that_every_device_makes() {
+        // From an implementation of the description above in another language.
+        let mut uniform = vec![0.0; 4];
+        fill(ElementsMut::Float32(&mut uniform), &Distribution::Uniform { low: -1.0, high: 3.0, seed: 9 });
+        let bits = |values: &[f32]| {
+            values.iter().map(|value| format!("{:08x}", value.to_bits())).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(bits(&normal(4)), "3fd476b9 bef461ad 3f63e2ef 3fd1f500");
+        assert_eq!(bits(&uniform), "be347718 3f79125e 4032d0fc 3fa4668f");
+    }
+
+    #[test]
     fn values_depend_on_the_index_alone() {
         let long = normal(3 * CHUNK + 5);
         assert_eq!(long[..100], normal(100)[..]);
