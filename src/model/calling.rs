@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::DType;
+use super::pipeline::{Arg, Buffer, Stage};
 
 /// Type of one declared argument of a stage's function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +21,20 @@ pub enum ArgType {
     Block(u8),
     /// `int64_t`: the thread that runs the block.
     Thread,
+}
+
+impl ArgType {
+    /// Types of the arguments of `stage`, in order; `None` where one names a buffer that is not among `buffers`.
+    pub fn of(stage: &Stage, buffers: &[Buffer]) -> Option<Vec<ArgType>> {
+        let of = |arg: &Arg| match arg {
+            Arg::Buffer(index) => buffers.get(*index).map(|buffer| ArgType::Tensor(buffer.dtype)),
+            Arg::Int(_) => Some(ArgType::Int),
+            Arg::Float(_) => Some(ArgType::Float),
+            Arg::Block(axis) => Some(ArgType::Block(*axis)),
+            Arg::Thread => Some(ArgType::Thread),
+        };
+        stage.args.iter().map(of).collect()
+    }
 }
 
 /// Name of the exported function that calls `entry`. Its type in C is
