@@ -70,7 +70,7 @@ impl Files {
     /// Files of one key, by name.
     pub fn of_key(&self, kind: RecordKind, key: &Key) -> Result<Vec<PathBuf>, StoreError> {
         let group = self.group(kind, key);
-        let files = entries(&group)?.into_iter().filter(|entry| is_record(entry)).map(|entry| entry.path());
+        let files = entries(&group)?.into_iter().filter(is_record).map(|entry| entry.path());
         let mut files: Vec<PathBuf> = files.filter(|path| is_of(path, key)).collect();
         files.sort();
         Ok(files)
