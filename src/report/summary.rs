@@ -89,7 +89,7 @@ pub(super) struct ProblemRow {
 /// View of `input`; `analyses` are those of its runs, by index.
 pub(super) fn experiment(input: &Input, analyses: &[Option<Analysis<'_>>]) -> ExperimentView {
     let measured = || analyses.iter().flatten();
-    let records: Vec<Record> = measured().flat_map(|analysis| analysis.records).cloned().collect();
+    let records = || measured().flat_map(|analysis| analysis.records);
     let count = |wanted: fn(&Outcome) -> bool| input.runs.iter().filter(|run| wanted(&run.outcome)).count();
     ExperimentView {
         experiment: cell(&input.experiment),
@@ -101,9 +101,9 @@ pub(super) fn experiment(input: &Input, analyses: &[Option<Analysis<'_>>]) -> Ex
         baselines: comparison_tables(input, analyses),
         missing: missing(input, analyses),
         problems: input.runs.iter().filter_map(problem).collect(),
-        contexts: unique(records.iter().map(context)),
+        contexts: unique(records().map(context)),
         peaks: unique(input.runs.iter().filter_map(peaks)),
-        taken: taken(&records),
+        taken: taken(records()),
     }
 }
 

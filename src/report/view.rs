@@ -467,11 +467,14 @@ pub(super) const fn clocks(locked: bool) -> &'static str {
 }
 
 /// The time, or the span of times, at which records were taken.
-pub(super) fn taken(records: &[Record]) -> String {
-    let times = || records.iter().map(|record| record.position.taken_at);
-    match (times().min(), times().max()) {
-        (Some(first), Some(last)) if first != last => format!("{first} to {last}"),
-        (Some(only), _) => only.to_string(),
-        _ => ABSENT.to_owned(),
+pub(super) fn taken<'a>(records: impl IntoIterator<Item = &'a Record>) -> String {
+    let span = records.into_iter().map(|record| record.position.taken_at).fold(None, |span, time| match span {
+        None => Some((time, time)),
+        Some((first, last)) => Some((time.min(first), time.max(last))),
+    });
+    match span {
+        None => ABSENT.to_owned(),
+        Some((first, last)) if first == last => first.to_string(),
+        Some((first, last)) => format!("{first} to {last}"),
     }
 }
