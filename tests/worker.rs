@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use mlarun::model::calling::translation_unit;
+use mlarun::model::calling::{ArgType, caller_source};
 use mlarun::model::pipeline::{
     Arg, Buffer, Distribution, Einsum, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage, Tolerance,
 };
@@ -121,7 +121,9 @@ impl Kernels {
     fn compile(&self, source: &str, stage: &Stage, buffers: &[Buffer]) -> PathBuf {
         let planted = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/planted").join(source);
         let unit = self.folder.path().join(format!("{source}.{}.c", stage.name));
-        std::fs::write(&unit, translation_unit(&planted.to_string_lossy(), stage, buffers)).expect("it is written");
+        let args: Vec<ArgType> = stage.args.iter().map(|arg| ArgType::of(arg, buffers)).collect();
+        let source = caller_source(&planted.to_string_lossy(), &stage.entry, &args);
+        std::fs::write(&unit, source).expect("it is written");
         let module = unit.with_extension("so");
         let mut cc = Command::new("cc");
         cc.args(["-std=gnu11", "-O2", "-fwrapv", "-fPIC", "-shared"]);

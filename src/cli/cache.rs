@@ -38,8 +38,8 @@ fn list(global: &Global, project: &Project) -> Result<Exit, CliError> {
         table.add_row([
             entry.key.short(),
             entry.kind.name().to_owned(),
-            entry.labels.id.to_string(),
-            entry.labels.shape.to_string(),
+            entry.id.to_string(),
+            entry.shape.to_string(),
             entry.taken_at.strftime("%Y-%m-%d %H:%M:%S").to_string(),
             entry.stamp.bytes.to_string(),
         ]);

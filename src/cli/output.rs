@@ -30,7 +30,7 @@ pub fn json<T: Serialize>(value: &T) -> Result<(), CliError> {
 /// A table of plain lines, without borders.
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
+    table.load_style(presets::EMPTY).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
     table
 }
 

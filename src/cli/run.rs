@@ -120,7 +120,7 @@ fn calibrate_once(global: &Global, opened: &mut Opened, interrupted: &Arc<Atomic
         return Ok(());
     }
     say(global, "measuring this host's peaks once (mlarun device calibrate)");
-    match super::device::calibrate(opened, interrupted) {
+    match super::device::calibrate(global, opened, interrupted) {
         Ok(peaks) => opened.machine.peaks = Some(peaks),
         Err(CalibrateError::Package(error)) => {
             say(global, &format!("warning: no roofline: {error}"));

@@ -10,7 +10,7 @@ use crate::catalog::Package;
 use crate::expr::Scope;
 use crate::model::build::{StageBuild, Toolchain};
 use crate::model::calling::ArgType;
-use crate::model::pipeline::{Arg, Pipeline};
+use crate::model::pipeline::Pipeline;
 use crate::model::{Choices, Key, Mode, Shape, Tiling};
 
 /// A kernel at one shape and one tiling, with what the compiler must make of it.
@@ -156,13 +156,7 @@ pub fn verification_key(
 fn stage_build(package: &Package, instance: &Instance, index: usize) -> StageBuild {
     let cost = &instance.stages[index];
     let declared = &package.stages[cost.declared];
-    let args = instance.pipeline.stages[index].args.iter().map(|arg| match arg {
-        Arg::Buffer(buffer) => ArgType::Tensor(instance.pipeline.buffers[*buffer].dtype),
-        Arg::Int(_) => ArgType::Int,
-        Arg::Float(_) => ArgType::Float,
-        Arg::Block(axis) => ArgType::Block(*axis),
-        Arg::Thread => ArgType::Thread,
-    });
+    let args = instance.pipeline.stages[index].args.iter().map(|arg| ArgType::of(arg, &instance.pipeline.buffers));
     StageBuild {
         package: package.folder.clone(),
         source: declared.source.clone(),
