@@ -2,7 +2,8 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ContentArrangement, Table};
+use comfy_table::presets;
 use serde::Serialize;
 
 use super::args::ColorWhen;
@@ -30,7 +31,7 @@ pub fn json<T: Serialize>(value: &T) -> Result<(), CliError> {
 /// A table of plain lines, without borders.
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::EMPTY).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
     table
 }
 
