@@ -261,8 +261,14 @@ fn check_names(
 
 /// The points without those for which an exclusion holds. An exclusion says nothing about a point that lacks one of
 /// its names.
-fn exclude(points: Vec<Shape>, exclusions: &[Exclusion<'_>], diagnostics: &mut Vec<Diagnostic>) -> Option<Vec<Shape>> {
-    let Some(first) = exclusions.first() else { return Some(points) };
+fn exclude(
+    points: Vec<Shape>,
+    exclusions: &mut [Exclusion<'_>],
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Option<Vec<Shape>> {
+    if exclusions.is_empty() {
+        return Some(points);
+    }
     let functions = Scope::new();
     let mut matched = vec![0usize; exclusions.len()];
     let mut kept = Vec::with_capacity(points.len());
