@@ -1,5 +1,7 @@
 //! Source files that a package declares: found, kept inside the project, hashed.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
 use crate::model::Key;
@@ -13,19 +15,37 @@ pub struct Declared {
     pub hash: Key,
 }
 
-/// Finds and hashes the file `declared` of the package in `folder` (relative to `root`, which is canonical).
-///
-/// # Errors
-/// Why it cannot be used: an absolute path, a path or a link that leaves the project, no such file, unreadable.
-pub fn declared(root: &Path, folder: &Path, declared: &str) -> Result<Declared, String> {
-    let path = inside(folder, declared)?;
-    let full = root.join(&path);
-    let real = full.canonicalize().map_err(|error| format!("{}: {}", path.display(), reason(&error)))?;
-    if !real.starts_with(root) {
-        return Err(format!("{} links to {}, outside the project", path.display(), real.display()));
+/// The files of a project, each read once however many packages share it.
+pub struct Files {
+    /// The project's root, canonical.
+    root: PathBuf,
+    hashes: RefCell<HashMap<PathBuf, Key>>,
+}
+
+impl Files {
+    /// The files under `root`, which is canonical.
+    pub fn new(root: PathBuf) -> Files {
+        Files { root, hashes: RefCell::default() }
     }
-    let bytes = std::fs::read(&real).map_err(|error| format!("{}: {}", path.display(), reason(&error)))?;
-    Ok(Declared { path, hash: Key::of_bytes(&bytes) })
+
+    /// Finds and hashes the file `declared` of the package in `folder` (relative to the root).
+    ///
+    /// # Errors
+    /// Why it cannot be used: an absolute path, a path or a link that leaves the project, no such file, unreadable.
+    pub fn declared(&self, folder: &Path, declared: &str) -> Result<Declared, String> {
+        let path = inside(folder, declared)?;
+        if let Some(&hash) = self.hashes.borrow().get(&path) {
+            return Ok(Declared { path, hash });
+        }
+        let unusable = |error| format!("{}: {}", path.display(), reason(&error));
+        let real = self.root.join(&path).canonicalize().map_err(unusable)?;
+        if !real.starts_with(&self.root) {
+            return Err(format!("{} links to {}, outside the project", path.display(), real.display()));
+        }
+        let hash = Key::of_bytes(&std::fs::read(&real).map_err(unusable)?);
+        self.hashes.borrow_mut().insert(path.clone(), hash);
+        Ok(Declared { path, hash })
+    }
 }
 
 /// `declared`, which is relative to `folder`, without `.` and `..`.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use walkdir::{DirEntry, WalkDir};
 
+use super::files::Files;
 use super::names::Interner;
 use super::read::{self, Location};
 use super::{Catalog, Package};
@@ -29,12 +30,12 @@ impl Catalog {
                 return catalog;
             }
         };
-        let interner = Interner::default();
+        let (interner, files) = (Interner::default(), Files::new(root.clone()));
         for language in catalog.folders(&root, Path::new(KERNELS)) {
             let Some(known) = catalog.language(&language) else { continue };
             for layer in catalog.folders(&root, &language) {
                 for folder in catalog.folders(&root, &layer) {
-                    catalog.add(&root, &folder, known, &interner);
+                    catalog.add(&root, &folder, known, &interner, &files);
                 }
             }
         }
@@ -77,7 +78,7 @@ impl Catalog {
         self.stray.push(Diagnostic::of_file(&SourceFile::new(path.display().to_string(), ""), message));
     }
 
-    fn add(&mut self, root: &Path, folder: &Path, language: Language, interner: &Interner) {
+    fn add(&mut self, root: &Path, folder: &Path, language: Language, interner: &Interner, files: &Files) {
         let path = folder.join(PACKAGE);
         let design = folder.file_name().unwrap_or_default().to_string_lossy();
         let layer = folder.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
@@ -93,7 +94,7 @@ impl Catalog {
             Err(error) => return self.stray(&path, format!("the file cannot be read: {error}")),
         };
         let id = KernelId { kernel: kernel.to_owned(), version, language };
-        let location = Location { id: id.clone(), layer: layer.into_owned(), root, folder };
+        let location = Location { id: id.clone(), layer: layer.into_owned(), files, folder };
         let package = read(&path, text, &location, interner);
         let versions = self.kernels.entry((language, id.kernel.clone())).or_default();
         if versions.contains_key(&version) {

@@ -9,6 +9,7 @@ mod tensors;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::files::Files;
 use super::names::{Interner, Names, expression};
 use super::package::Package;
 use crate::diagnostic::{self, Diagnostic, SourceFile};
@@ -23,8 +24,7 @@ const SCHEMA: i64 = 1;
 pub struct Location<'l> {
     pub id: KernelId,
     pub layer: String,
-    /// The project's root, canonical.
-    pub root: &'l Path,
+    pub files: &'l Files,
     /// The package's folder, relative to the root.
     pub folder: &'l Path,
 }

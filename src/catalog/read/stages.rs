@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::super::files;
 use super::super::names::Names;
 use super::super::package::{Stage, StageArg};
 use super::Reader;
@@ -117,7 +116,7 @@ impl Reader<'_> {
     /// The declared file, relative to the root; its hash is added under its declared path.
     fn file(&mut self, node: &Node, what: &str, hashes: &mut BTreeMap<String, Key>) -> Option<PathBuf> {
         let declared = fields::text(node, what, &mut self.diagnostics)?;
-        match files::declared(self.location.root, self.location.folder, declared) {
+        match self.location.files.declared(self.location.folder, declared) {
             Ok(file) => {
                 if hashes.insert(declared.to_owned(), file.hash).is_some() {
                     self.error(node, format!("`{declared}` is listed twice"), "leave it out here");
