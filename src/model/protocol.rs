@@ -122,7 +122,8 @@ pub enum Line {
     Hello { protocol: u32, pid: u32 },
     /// What the worker does from now on; the last one before a crash says where it happened.
     Phase { phase: Phase, stage: Option<String> },
-    /// The output agrees with the reference.
+    /// The output agrees with the reference. Event and annotation mode say so before they measure and once more after,
+    /// the latter before any measurement is told.
     Verified(Verification),
     /// Warm-up is over.
     WarmedUp { launches: u64, ns: u64, steady: bool },
