@@ -122,7 +122,8 @@ pub enum Line {
     Hello { protocol: u32, pid: u32 },
     /// What the worker does from now on; the last one before a crash says where it happened.
     Phase { phase: Phase, stage: Option<String> },
-    /// The output agrees with the reference.
+    /// The output agrees with the reference. Event and annotation mode say so before they measure and once more after,
+    /// the latter before any measurement is told.
     Verified(Verification),
     /// Warm-up is over.
     WarmedUp { launches: u64, ns: u64, steady: bool },
@@ -187,9 +188,7 @@ pub struct Verification {
 pub enum Counters {
     /// Counts of one launch over all threads, by the name that perf gives the event (e.g. `cache-misses`).
     Counted(BTreeMap<String, f64>),
-    Absent {
-        reason: String,
-    },
+    Absent { reason: String },
 }
 
 /// Result of one tuning candidate.
@@ -197,14 +196,9 @@ pub enum Counters {
 #[serde(rename_all = "snake_case")]
 pub enum CandidateOutcome {
     /// Median of `samples` launches.
-    Timed {
-        median_ns: f64,
-        samples: u32,
-    },
+    Timed { median_ns: f64, samples: u32 },
     /// Given up early, as `ns` was far above the best.
-    Abandoned {
-        ns: f64,
-    },
+    Abandoned { ns: f64 },
     Failed(Failure),
 }
 

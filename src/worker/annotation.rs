@@ -2,7 +2,7 @@
 //! hardware counters of further such launches.
 //!
 //! Timed as in event mode, one stage a launch. Counters come from launches of their own, so that reading them is in no
-//! time. Scratch that a stage reads holds what the verified launch of the whole pipeline left there.
+//! time. Measurements are told only when the output is still right after them. Scratch that a stage reads holds what the verified launch of the whole pipeline left there.
 
 use std::time::Instant;
 
@@ -38,6 +38,7 @@ pub fn run(
     subject.verify(answer, host, &mut whole)?;
     memory::check_fit(u128::from(protocol.flush_bytes))?;
     let mut flush = Flush::new(protocol.flush_bytes);
+    let mut measured = Vec::new();
     for (index, stage) in launchable.pipeline.stages.iter().enumerate() {
         let mut launcher = subject.stage_launcher(&modules, index);
         let team = host.team(launcher.seat_cores(&host.cores))?;
@@ -45,12 +46,13 @@ pub fn run(
         sampling::warm_up(&protocol.warmup, || event::isolated(&mut launcher, team));
         answer.phase(Phase::Sampling, Some(&stage.name))?;
         let ns = sample(protocol, &mut launcher, &mut flush, team);
-        answer.line(&Line::StageSamples { stage: stage.name.clone(), ns })?;
+        measured.push(Line::StageSamples { stage: stage.name.clone(), ns });
         let counters = count(&mut launcher, &mut flush, team);
-        answer.line(&Line::Counters { stage: stage.name.clone(), counters })?;
+        measured.push(Line::Counters { stage: stage.name.clone(), counters });
     }
     subject.buffers.check_bands()?;
-    subject.verify(answer, host, &mut whole)
+    subject.verify(answer, host, &mut whole)?;
+    measured.iter().try_for_each(|line| answer.line(line))
 }
 
 fn sample(protocol: &AnnotationProtocol, launcher: &mut Launcher<'_>, flush: &mut Flush, team: &mut Team) -> Vec<f64> {

@@ -152,3 +152,70 @@ pub fn sources<'a>(
     };
     formula.operands.iter().map(source).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::DType;
+    use crate::model::pipeline::Operand;
+
+    fn pipeline(extent: u64, seed: u64) -> Pipeline {
+        let buffer =
+            |name: &str, extent, role| Buffer { name: name.into(), dtype: DType::Float32, dims: vec![extent], role };
+        let operands = vec![Operand { buffer: 0, start: BTreeMap::from([('i', 8 - extent)]) }];
+        let formula = Einsum { spec: "i->i".into(), operands };
+        Pipeline {
+            buffers: vec![
+                buffer("x", 8, Role::Input(Distribution::Normal { std: 1.0, seed })),
+                buffer("tail", extent, Role::Derived { formula }),
+                buffer("scratch", 8, Role::Scratch),
+                buffer("o", extent, Role::Output),
+            ],
+            stages: vec![],
+            reference: None,
+        }
+    }
+
+    fn numbers(buffers: &Buffers, index: usize, count: usize) -> Vec<f64> {
+        (0..count).map(|element| buffers.get(index).elements().get(element)).collect()
+    }
+
+    #[test]
+    fn buffers_are_filled_by_role_and_checked() {
+        let pipeline = pipeline(3, 1);
+        let mut buffers = Buffers::make(&pipeline, None).expect("it fits");
+        assert_eq!(numbers(&buffers, 1, 3), numbers(&buffers, 0, 8)[5..]);
+        assert!(numbers(&buffers, 2, 8).into_iter().chain(numbers(&buffers, 3, 3)).all(f64::is_nan));
+        let failure = buffers.check_finite(&pipeline).expect_err("the output is poisoned");
+        assert!(failure.message.contains("o[0] (element 0)") && failure.message.contains("never written"), "{failure}");
+        assert!(buffers.check_bands().is_ok());
+        buffers.fill_scratch(&pipeline);
+        assert!(numbers(&buffers, 2, 8).into_iter().all(f64::is_finite));
+        buffers.poison(&pipeline);
+        assert!(numbers(&buffers, 2, 8).into_iter().all(f64::is_nan));
+        assert!(numbers(&buffers, 0, 8).into_iter().all(f64::is_finite));
+    }
+
+    #[test]
+    fn equal_definitions_are_taken_over_and_others_are_made_again() {
+        let first = Buffers::make(&pipeline(3, 1), None).expect("it fits");
+        let pointers = |buffers: &Buffers| [0, 1].map(|index| buffers.get(index).pointer());
+        let (input, tail) = (numbers(&first, 0, 8), numbers(&first, 1, 3));
+        let [kept_input, kept_tail] = pointers(&first);
+        let same = Buffers::make(&pipeline(3, 1), Some(first)).expect("it fits");
+        assert_eq!(pointers(&same), [kept_input, kept_tail]);
+        let longer = Buffers::make(&pipeline(4, 1), Some(same)).expect("it fits");
+        assert_eq!((pointers(&longer)[0], numbers(&longer, 0, 8)), (kept_input, input.clone()));
+        assert_eq!(numbers(&longer, 1, 4)[1..], tail);
+        let other = Buffers::make(&pipeline(4, 2), Some(longer)).expect("it fits");
+        assert_ne!(numbers(&other, 0, 8), input);
+        assert_eq!(numbers(&other, 1, 4), numbers(&other, 0, 8)[4..]);
+    }
+
+    #[test]
+    fn elements_are_named_by_their_indices() {
+        let buffer = Buffer { name: "o".into(), dtype: DType::Float32, dims: vec![2, 3, 4], role: Role::Output };
+        assert_eq!(element_name(&buffer, 23), "o[1,2,3]");
+        assert_eq!(element_name(&buffer, 5), "o[0,1,1]");
+    }
+}

@@ -429,8 +429,11 @@ mod tests {
         (0..count).map(|index| ((index * 37 + 11) % 64) as f32 - 32.0).collect()
     }
 
+    /// Elements, dimensions, start.
+    type Numbers<'a> = (&'a [f32], &'a [u64], &'a BTreeMap<char, u64>);
+
     /// The sum written out, one term at a time.
-    fn naive(spec: &str, operands: &[(&[f32], &[u64], &BTreeMap<char, u64>)], dims: &[u64]) -> Vec<f64> {
+    fn naive(spec: &str, operands: &[Numbers<'_>], dims: &[u64]) -> Vec<f64> {
         let (inputs, result) = spec.split_once("->").expect("an arrow");
         let inputs: Vec<Vec<char>> = inputs.split(',').map(letters).collect();
         let result = letters(result);
@@ -508,7 +511,7 @@ mod tests {
                 Source { elements: Elements::Float32(&b), dims: &[5, 3], start: &none },
             ]
         };
-        let operands: [(&[f32], &[u64], _); 2] = [(&a, &[7, 5], &none), (&b, &[5, 3], &none)];
+        let operands: [Numbers<'_>; 2] = [(&a, &[7, 5], &none), (&b, &[5, 3], &none)];
         for (spec, dims, vectors) in [("mk,kn->mn", [7, 3], [1, 6]), ("mk,kn->nm", [3, 7], [0, 2])] {
             let einsum = Einsum::new(spec, &sources(), &dims).expect("it fits");
             let width = dims[1] as usize;

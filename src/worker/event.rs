@@ -6,7 +6,7 @@
 //! poisoning and checking. Batched launches are not armed one by one; their threads are awake from the launch before.
 //!
 //! The output is checked before the first time is taken, again as the timed launches left it, and once more after
-//! poison and a further launch.
+//! poison and a further launch. Samples are told only when all three have passed.
 
 use std::time::Instant;
 
@@ -48,12 +48,11 @@ pub fn run(
     answer.line(&Line::WarmedUp { launches: warmed.launches, ns: warmed.ns, steady: warmed.steady })?;
     answer.line(&Line::LaunchOverhead { ns: overhead(&mut launcher, team) })?;
     answer.phase(Phase::Sampling, None)?;
-    for &timing in &protocol.timings {
-        let samples = take(timing, protocol, &mut launcher, &mut flush, team);
-        answer.line(&Line::Samples(samples))?;
-    }
+    let mut samples = |&timing: &Timing| Line::Samples(take(timing, protocol, &mut launcher, &mut flush, team));
+    let samples: Vec<Line> = protocol.timings.iter().map(&mut samples).collect();
     subject.check()?;
-    subject.verify(answer, host, &mut launcher)
+    subject.verify(answer, host, &mut launcher)?;
+    samples.iter().try_for_each(|line| answer.line(line))
 }
 
 fn take(

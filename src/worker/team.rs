@@ -295,7 +295,7 @@ mod tests {
         apart(|| {
             let mut team = team(3);
             for round in 0..100u64 {
-                let local = vec![round; 3];
+                let local = [round; 3];
                 let sum = AtomicU64::new(0);
                 team.run(&|seat| {
                     sum.fetch_add(local[seat], Ordering::Relaxed);
