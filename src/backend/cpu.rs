@@ -159,7 +159,7 @@ impl Backend for Cpu {
         into: &Destination<'_>,
     ) -> Result<Compiled, BuildError> {
         let caller = into.folder.join(CALLER);
-        fs::write(&caller, &material.caller).map_err(io(&caller))?;
+        fs::write(&caller, &material.unit).map_err(io(&caller))?;
         let log = self.module(stage, material, into)?;
         let listing = self.listing(stage, material, into.folder)?;
         self.check_dependencies(stage, into.folder)?;

@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::calling::{ArgType, caller_source};
 use crate::model::{DType, Key, Language};
 
 pub use cache::{Artifact, BuildCache, BuildInfo, Origin};
@@ -82,8 +81,8 @@ pub struct StageBuild {
     pub hashes: BTreeMap<String, Key>,
     /// Function that the stage launches.
     pub entry: String,
-    /// Types of its declared arguments, in order.
-    pub args: Vec<ArgType>,
+    /// C text of its caller ([`crate::model::calling::caller_source`]), compiled behind the source.
+    pub caller: String,
     /// Macros, by name.
     pub defines: BTreeMap<String, String>,
     /// The stage's own compiler flags; their order matters.
@@ -106,7 +105,8 @@ impl StageBuild {
         Ok(BuildMaterial {
             compiler: backend.compiler().clone(),
             sources: self.hashes.clone(),
-            caller: caller_source(self.include()?, &self.entry, &self.args),
+            entry: self.entry.clone(),
+            unit: format!("#include \"{}\"\n{}", self.include()?, self.caller),
             defines,
             flags: standard.chain(self.flags.iter().cloned()).collect(),
         })
@@ -145,8 +145,9 @@ pub struct BuildMaterial {
     pub compiler: CompilerId,
     /// SHA-256 of source and headers, by path relative to the package's folder.
     pub sources: BTreeMap<String, Key>,
+    pub entry: String,
     /// Text of the translation unit: includes the source and calls its entry.
-    pub caller: String,
+    pub unit: String,
     pub defines: BTreeMap<String, String>,
     /// All flags in order, the compiler's standard ones first.
     pub flags: Vec<String>,

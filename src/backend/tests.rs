@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use super::*;
+use crate::model::calling::caller_source;
+use crate::model::pipeline::{Arg, Buffer, Role, Stage};
 
 const SOURCE: &str = r#"#include "../common/scale.h"
 #include <stdint.h>
@@ -13,14 +15,29 @@ void latent(const float *x, float *y, int64_t n, double factor, int64_t block, i
 }
 "#;
 
-const ARGS: [ArgType; 6] = [
-    ArgType::Tensor(DType::Float32),
-    ArgType::Tensor(DType::Float32),
-    ArgType::Int,
-    ArgType::Float,
-    ArgType::Block(0),
-    ArgType::Thread,
-];
+const ARGS: [Arg; 6] = [Arg::Buffer(0), Arg::Buffer(0), Arg::Int(1), Arg::Float(1.0), Arg::Block(0), Arg::Thread];
+
+/// Caller of `latent` with the declared `args`; buffer 0 is float32, buffer 1 is bfloat16.
+fn caller(args: &[Arg]) -> String {
+    let buffer = |dtype| Buffer { name: "x".into(), dtype, dims: vec![4], role: Role::Scratch };
+    let stage = Stage {
+        name: "latent".into(),
+        entry: "latent".into(),
+        args: args.to_vec(),
+        grid: [1, 1, 1],
+        threads: 1,
+        stream: 0,
+        after: vec![],
+    };
+    caller_source(&stage, &[buffer(DType::Float32), buffer(DType::Bfloat16)])
+}
+
+/// The caller with one argument declared otherwise.
+fn caller_with(index: usize, arg: Arg) -> String {
+    let mut args = ARGS.to_vec();
+    args[index] = arg;
+    caller(&args)
+}
 
 /// A project with one package, its source and the header that it includes.
 struct Project {
@@ -68,7 +85,7 @@ fn stage_in(root: &Path, files: &[&str]) -> StageBuild {
         hashes: files.iter().map(|path| ((*path).to_owned(), hash(path))).collect(),
         package,
         entry: "latent".into(),
-        args: ARGS.to_vec(),
+        caller: caller(&ARGS),
         defines: BTreeMap::from([("TILE".into(), "4".into())]),
         flags: vec![],
         dtype: Some(DType::Float32),
@@ -103,8 +120,8 @@ fn every_field_of_a_stage_changes_the_key() {
         stage.hashes.insert("../common/more.h".into(), Key::of_bytes(b"more"));
     });
     assert_changes("the entry", |stage| stage.entry = "project".into());
-    assert_changes("an argument's type", |stage| stage.args[2] = ArgType::Float);
-    assert_changes("the order of arguments", |stage| stage.args.swap(1, 2));
+    assert_changes("an argument's type", |stage| stage.caller = caller_with(2, Arg::Float(1.0)));
+    assert_changes("a further argument", |stage| stage.caller = caller(&[ARGS.as_slice(), &ARGS[..1]].concat()));
     assert_changes("a macro's value", |stage| {
         stage.defines.insert("TILE".into(), "8".into());
     });
@@ -255,7 +272,7 @@ fn a_fault_outside_the_source_does_not_stay_either() {
 fn an_undefined_function_is_a_build_error() {
     let project = Project::new();
     project.write("kernels/c/mla/design/latent.c", "void missing(void);\nvoid latent(void) { missing(); }\n");
-    let stage = StageBuild { args: vec![], ..stage_in(&project.root(), &["latent.c"]) };
+    let stage = StageBuild { caller: caller(&[]), ..stage_in(&project.root(), &["latent.c"]) };
     let error = project.build(&stage).expect_err("does not link");
     assert!(error.to_string().contains("undefined reference to `missing'"), "{error}");
 }
@@ -263,22 +280,22 @@ fn an_undefined_function_is_a_build_error() {
 #[test]
 fn arguments_that_do_not_fit_the_function_are_build_errors() {
     let project = Project::new();
-    let with = |index: usize, arg: ArgType| {
+    let with = |index: usize, arg: Arg| {
         let mut stage = project.stage();
-        stage.args[index] = arg;
+        stage.caller = caller_with(index, arg);
         project.build(&stage).expect_err("does not fit").to_string()
     };
     for message in [
-        with(0, ArgType::Tensor(DType::Bfloat16)),
-        with(0, ArgType::Int),
-        with(2, ArgType::Tensor(DType::Float32)),
-        with(2, ArgType::Float),
-        with(3, ArgType::Int),
+        with(0, Arg::Buffer(1)),
+        with(0, Arg::Int(1)),
+        with(2, Arg::Buffer(0)),
+        with(2, Arg::Float(1.0)),
+        with(3, Arg::Int(1)),
     ] {
         assert!(message.contains("caller.c") && message.contains("do not fit"), "{message}");
     }
     let mut short = project.stage();
-    short.args.pop();
+    short.caller = caller(&ARGS[..5]);
     let message = project.build(&short).expect_err("too few").to_string();
     assert!(message.contains("too few arguments") && message.contains("do not fit"), "{message}");
 }
@@ -287,7 +304,7 @@ fn arguments_that_do_not_fit_the_function_are_build_errors() {
 fn a_warning_is_kept_in_the_log() {
     let project = Project::new();
     project.write("kernels/c/mla/design/latent.c", "void latent(void) { int unread; }\n");
-    let stage = StageBuild { args: vec![], ..stage_in(&project.root(), &["latent.c"]) };
+    let stage = StageBuild { caller: caller(&[]), ..stage_in(&project.root(), &["latent.c"]) };
     let built = project.build(&stage).expect("only a warning");
     let log = fs::read_to_string(built.folder.join("log.txt")).expect("a log");
     assert!(log.contains("kernels/c/mla/design/latent.c:1:") && log.contains("unread"), "{log}");
