@@ -15,13 +15,28 @@ ALWAYS_INLINE int64_t min(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Copies `count` elements and fills up with zeros to `padded`. */
+/* Copies `count` elements and fills up with zeros to `padded`. A vector at a time, as rows are too short for calls of
+ * memcpy to pay (-fno-tree-loop-distribute-patterns keeps the compiler from making them). */
 ALWAYS_INLINE void copy_row(float *restrict to, const element *restrict from, int64_t count, int64_t padded)
 {
-    for (int64_t x = 0; x < count; x++)
+    int64_t x = 0;
+    for (; x + LANES <= count; x += LANES) {
+        float part[LANES];
+        for (int l = 0; l < LANES; l++)
+            part[l] = to_float(from[x + l]);
+        memcpy(to + x, part, sizeof part);
+    }
+    for (; x < count; x++)
         to[x] = to_float(from[x]);
-    for (int64_t x = count; x < padded; x++)
+    for (; x < padded; x++)
         to[x] = 0.0f;
+}
+
+/* Asks for a row that will be copied soon. */
+ALWAYS_INLINE void expect_row(const element *from, int64_t count)
+{
+    for (int64_t x = 0; x < count; x += 64 / (int64_t)sizeof *from)
+        __builtin_prefetch(from + x, 0, 2);
 }
 
 ALWAYS_INLINE void fill_zero(float *to, int64_t count)

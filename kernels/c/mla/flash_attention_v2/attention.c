@@ -9,6 +9,9 @@
 #define VALUE_DIMS D
 #include "../../common/tiles.h"
 
+/* Tokens between the one being copied and the one asked for: single rows defeat the hardware's own prefetching. */
+#define AHEAD 8
+
 /* At most BLOCK_M queries, from BLOCK_M * row_block on, of HEADS heads of one request (`group` counts these), over the
  * keys of split `split` of `splits`.
  *
@@ -40,15 +43,24 @@ void attention(const element *q, const element *qpe, const element *key, const e
     for (; start < end; start += BLOCK_T) {
         int64_t present = min(BLOCK_T, t - start);
         int64_t token = request * t + start;
-        for (int64_t j = 0; j < present; j++)
+        for (int64_t j = 0; j < present; j++) {
+            int64_t row = (token + j) * h + first_head;
+            int64_t ahead = (request * t + min(start + j + AHEAD, t - 1)) * h + first_head;
             for (int64_t n = 0; n < heads; n++) {
                 float *to = blocks[n].key[j];
-                copy_row(to, key + ((token + j) * h + first_head + n) * D, D, D);
+                expect_row(key + (ahead + n) * D, D);
+                copy_row(to, key + (row + n) * D, D, D);
                 copy_row(to + D, kpe + (token + j) * P, P, SCORE_STRIDE - D);
             }
-        for (int64_t j = 0; j < present; j++)
-            for (int64_t n = 0; n < heads; n++)
-                copy_row(blocks[n].value[j], value + ((token + j) * h + first_head + n) * D, D, VALUE_STRIDE);
+        }
+        for (int64_t j = 0; j < present; j++) {
+            int64_t row = (token + j) * h + first_head;
+            int64_t ahead = (request * t + min(start + j + AHEAD, t - 1)) * h + first_head;
+            for (int64_t n = 0; n < heads; n++) {
+                expect_row(value + (ahead + n) * D, D);
+                copy_row(blocks[n].value[j], value + (row + n) * D, D, VALUE_STRIDE);
+            }
+        }
         int64_t seen[BLOCK_M];
         for (int64_t r = 0; r < BLOCK_M; r++)
             seen[r] = causal ? min(present, seen_by_first + r - start) : present;

@@ -8,6 +8,9 @@
 #define VALUE_DIMS D
 #include "../../common/tiles.h"
 
+/* Tokens between the one being copied and the one asked for: single rows defeat the hardware's own prefetching. */
+#define AHEAD 8
+
 /* At most BLOCK_M queries, from BLOCK_M * row_block on, of HEADS heads of one request (`group` counts these), over the
  * last n of t tokens.
  *
@@ -36,15 +39,24 @@ void decompressed(const element *q, const element *qpe, const element *key_new, 
         int64_t present = min(BLOCK_T, n - start);
         int64_t token = request * n + start;
         const element *rotary = kpe + (request * t + t - n + start) * P;
-        for (int64_t j = 0; j < present; j++)
+        for (int64_t j = 0; j < present; j++) {
+            int64_t row = (token + j) * h + first_head;
+            int64_t ahead = (request * n + min(start + j + AHEAD, n - 1)) * h + first_head;
             for (int64_t i = 0; i < heads; i++) {
                 float *to = blocks[i].key[j];
-                copy_row(to, key_new + ((token + j) * h + first_head + i) * D, D, D);
+                expect_row(key_new + (ahead + i) * D, D);
+                copy_row(to, key_new + (row + i) * D, D, D);
                 copy_row(to + D, rotary + j * P, P, SCORE_STRIDE - D);
             }
-        for (int64_t j = 0; j < present; j++)
-            for (int64_t i = 0; i < heads; i++)
-                copy_row(blocks[i].value[j], value_new + ((token + j) * h + first_head + i) * D, D, VALUE_STRIDE);
+        }
+        for (int64_t j = 0; j < present; j++) {
+            int64_t row = (token + j) * h + first_head;
+            int64_t ahead = (request * n + min(start + j + AHEAD, n - 1)) * h + first_head;
+            for (int64_t i = 0; i < heads; i++) {
+                expect_row(value_new + (ahead + i) * D, D);
+                copy_row(blocks[i].value[j], value_new + (row + i) * D, D, VALUE_STRIDE);
+            }
+        }
         int64_t seen[BLOCK_M];
         for (int64_t r = 0; r < BLOCK_M; r++)
             seen[r] = causal ? min(present, seen_by_first + r - start) : present;
