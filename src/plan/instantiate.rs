@@ -142,24 +142,37 @@ fn check_range(package: &Package, parameter: &Parameter, value: &Value) -> Resul
     })
 }
 
-/// A scope with every parameter and let; `pipeline` gives the tunable parameters that `shape` leaves open, else their
-/// defaults hold.
+/// Names and values that hold for the whole pipeline.
+pub(super) struct Bound<'p> {
+    /// Parameters, lets, `cores`, and the pipeline's choices as `tile.*`.
+    pub scope: Scope<'p>,
+    /// Every parameter with its value.
+    pub shape: Shape,
+    /// The pipeline's choices.
+    pub choices: Choices,
+}
+
+/// Gives every parameter, let and choice of the pipeline its value; `pipeline` gives the choices and the tunable
+/// parameters that `shape` leaves open, else their defaults hold.
 pub(super) fn bind<'p>(
     package: &Package,
     shape: &Shape,
     pipeline: &Choices,
     cores: usize,
     root: &'p Scope<'p>,
-) -> Result<(Scope<'p>, Shape), InstantiateError> {
+) -> Result<Bound<'p>, InstantiateError> {
+    let evaluator = Evaluator { package };
     let mut scope = root.inner();
     scope.set("cores", &Value::Int(cores as i64));
     let given = |parameter: &Parameter| shape.get(&parameter.name).or_else(|| pipeline.get(&parameter.name));
-    let full = assign(package, given, |_| false, &mut scope)?;
+    let shape = assign(package, given, |_| false, &mut scope)?;
     for (name, expr) in &package.lets {
-        let value = Evaluator { package }.at(|| format!("[lets] {name}"), expr.eval(&scope))?;
+        let value = evaluator.at(|| format!("[lets] {name}"), expr.eval(&scope))?;
         scope.set(name, &value);
     }
-    Ok((scope, full))
+    let choices = with_defaults(&evaluator, &package.space, pipeline, &scope, "[space]")?;
+    scope.set_choices("tile", &choices);
+    Ok(Bound { scope, shape, choices })
 }
 
 /// Whether `stage` is launched with the names of `scope`.
@@ -185,8 +198,7 @@ pub fn instantiate(
     root: &Scope<'_>,
 ) -> Result<Instance, InstantiateError> {
     let evaluator = Evaluator { package };
-    let (scope, full) = bind(package, shape, &tiling.pipeline, cores, root)?;
-    let shared = with_defaults(&evaluator, &package.space, &tiling.pipeline, &scope, "[space]")?;
+    let Bound { scope, shape: full, choices: shared } = bind(package, shape, &tiling.pipeline, cores, root)?;
 
     let buffers = package
         .tensors

@@ -90,7 +90,7 @@ pub fn targets(
         package.parameters.iter().any(|parameter| parameter.is_tunable() && shape.get(&parameter.name).is_none());
     let mut targets = Vec::new();
     if package.stages.iter().any(|stage| !stage.space.is_empty()) {
-        let (scope, _) = bind(package, shape, &Choices::new(), cores, root)?;
+        let scope = bind(package, shape, &Choices::new(), cores, root)?.scope;
         for stage in package.stages.iter().filter(|stage| !stage.space.is_empty()) {
             if is_launched(package, stage, &scope)? {
                 targets.push(TuneTarget::Stage(stage.name.clone()));
@@ -114,7 +114,7 @@ pub fn axes(
     cores: usize,
     root: &Scope<'_>,
 ) -> Result<Axes, InstantiateError> {
-    let (scope, _) = bind(package, shape, &Choices::new(), cores, root)?;
+    let scope = bind(package, shape, &Choices::new(), cores, root)?.scope;
     let place = format!("tiling space of {target}");
     let values = |exprs: &[Expr]| -> Result<Vec<Value>, InstantiateError> {
         let mut values = Vec::new();
@@ -164,8 +164,11 @@ pub fn search(
     let examine = |index: u128| -> Result<Point, InstantiateError> {
         let choices = axes.point(index);
         let pipeline = if *target == TuneTarget::Pipeline { &choices } else { &tiling.pipeline };
-        let (mut scope, _) = bind(package, shape, pipeline, cores, root)?;
-        scope.set_choices("tile", &choices);
+        let bound = bind(package, shape, pipeline, cores, root)?;
+        let mut scope = bound.scope;
+        let mut visible = bound.choices;
+        visible.extend(choices.iter().map(|(name, value)| (name.clone(), value.clone())));
+        scope.set_choices("tile", &visible);
         for constraint in constraints {
             let holds = constraint.eval_bool(&scope).map_err(|source| InstantiateError::Expression {
                 kernel: package.id.to_string(),
