@@ -65,7 +65,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Times every variant of `package` end to end, at `shape`.
+    /// Times every variant that the first tiling space of `package` offers, at `shape`.
     ///
     /// # Errors
     /// No variant has a time, or the session ended.
@@ -75,8 +75,10 @@ impl Session<'_> {
 
     fn try_variants(&mut self, package: &Package, shape: &Shape) -> Result<Vec<Trial>, Stop> {
         let root = Scope::new();
-        let (setting, target) = (self.tools.setting, TuneTarget::Pipeline);
+        let setting = self.tools.setting;
         let cores = setting.device.cores.len();
+        let first = targets(package, shape, cores, &root).map_err(Stop::planning)?.into_iter().next();
+        let target = first.unwrap_or(TuneTarget::Pipeline);
         let found =
             search(package, &target, shape, &Tiling::default(), cores, setting.protocols.search, &root)
                 .map_err(Stop::planning)?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::space::TuneTarget;
 use crate::catalog::{self, Package, Parameter, ParameterKind, StageArg, TensorDType, TensorRole};
 use crate::expr::{EvalError, Expr, Scope};
 use crate::model::pipeline::{
@@ -282,6 +283,16 @@ pub fn reduced_shape(package: &Package, full: &Shape, root: &Scope<'_>) -> Resul
         reduced.0.insert(name.clone(), value);
     }
     Ok(reduced)
+}
+
+/// The default choices of a stage's space.
+pub(super) fn defaults(
+    package: &Package,
+    target: &TuneTarget,
+    scope: &Scope<'_>,
+) -> Result<Choices, InstantiateError> {
+    let space = super::space::of(package, target);
+    with_defaults(&Evaluator { package }, space, &Choices::new(), scope, &target.to_string())
 }
 
 /// A space's choices: those given, the default's for the rest.

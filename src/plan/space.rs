@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::instantiate::{InstantiateError, bind, is_launched};
+use super::instantiate::{InstantiateError, bind, defaults, is_launched};
 use crate::catalog::{Package, Space};
 use crate::expr::{Expr, Scope};
 use crate::model::{Choices, Shape, Tiling, Value};
@@ -130,7 +130,7 @@ pub fn axes(
         }
         Ok(values)
     };
-    let space = space(package, target);
+    let space = of(package, target);
     let mut axes = Vec::new();
     if *target == TuneTarget::Pipeline {
         for parameter in &package.parameters {
@@ -160,7 +160,7 @@ pub fn search(
 ) -> Result<Search, InstantiateError> {
     let axes = axes(package, target, shape, cores, root)?;
     let total = axes.total();
-    let constraints = &space(package, target).constraints;
+    let constraints = &of(package, target).constraints;
     let examine = |index: u128| -> Result<Point, InstantiateError> {
         let choices = axes.point(index);
         let pipeline = if *target == TuneTarget::Pipeline { &choices } else { &tiling.pipeline };
@@ -185,13 +185,15 @@ pub fn search(
     // Small enough to look at every point, even when not all can be tried.
     const ENUMERABLE: u128 = 100_000;
     let mut random = fastrand::Rng::with_seed(limits.seed);
+    let first = default_point(package, target, shape, cores, root)?;
     if total <= ENUMERABLE {
         let points = (0..total).map(examine).collect::<Result<Vec<_>, _>>()?;
         let valid = points.iter().filter(|point| point.rejected_by.is_none()).count();
         if valid <= limits.points {
             return Ok(Search { points, total, exhaustive: true });
         }
-        return Ok(Search { points: sample(points, valid, limits.points, &mut random), total, exhaustive: false });
+        let points = sample(points, valid, limits.points, &first, &mut random);
+        return Ok(Search { points, total, exhaustive: false });
     }
     let mut seen = std::collections::BTreeSet::new();
     let mut points = Vec::new();
@@ -207,14 +209,44 @@ pub fn search(
             points.push(point);
         }
     }
+    if points.iter().all(|point| point.choices != first) {
+        points.push(Point { choices: first, rejected_by: None });
+    }
     Ok(Search { points, total, exhaustive: false })
 }
 
-/// `wanted` of the `valid` points, by selection sampling; rejected points stay, as the history shows them.
-fn sample(points: Vec<Point>, valid: usize, wanted: usize, random: &mut fastrand::Rng) -> Vec<Point> {
-    let (mut left, mut needed) = (valid, wanted);
+/// The point that holds where nothing has been tuned: a sampled search always tries it, so that tuning never loses to
+/// not tuning.
+fn default_point(
+    package: &Package,
+    target: &TuneTarget,
+    shape: &Shape,
+    cores: usize,
+    root: &Scope<'_>,
+) -> Result<Choices, InstantiateError> {
+    let bound = bind(package, shape, &Choices::new(), cores, root)?;
+    if *target != TuneTarget::Pipeline {
+        return defaults(package, target, &bound.scope);
+    }
+    let open = package.parameters.iter().filter(|parameter| parameter.is_tunable() && shape.get(&parameter.name).is_none());
+    let mut choices = bound.choices;
+    choices.extend(open.filter_map(|parameter| Some((parameter.name.clone(), bound.shape.get(&parameter.name)?.clone()))));
+    Ok(choices)
+}
+
+/// `wanted` of the `valid` points, `first` among them, by selection sampling; rejected points stay, as the history shows
+/// them.
+fn sample(
+    points: Vec<Point>,
+    valid: usize,
+    wanted: usize,
+    first: &Choices,
+    random: &mut fastrand::Rng,
+) -> Vec<Point> {
+    let has_first = points.iter().any(|point| point.rejected_by.is_none() && point.choices == *first);
+    let (mut left, mut needed) = (valid - usize::from(has_first), wanted - usize::from(has_first));
     let mut keep = |point: &Point| {
-        if point.rejected_by.is_some() {
+        if point.rejected_by.is_some() || point.choices == *first {
             return true;
         }
         let chosen = random.usize(0..left) < needed;
@@ -225,7 +257,8 @@ fn sample(points: Vec<Point>, valid: usize, wanted: usize, random: &mut fastrand
     points.into_iter().filter(|point| keep(point)).collect()
 }
 
-fn space<'a>(package: &'a Package, target: &TuneTarget) -> &'a Space {
+/// The space of what `target` decides.
+pub(super) fn of<'a>(package: &'a Package, target: &TuneTarget) -> &'a Space {
     match target {
         TuneTarget::Pipeline => &package.space,
         TuneTarget::Stage(name) => {
