@@ -1,6 +1,5 @@
 //! mlarun: declarative experiments over kernels, with numbers that can be believed.
 
-
 pub mod app;
 mod atomic;
 pub mod backend;

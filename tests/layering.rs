@@ -111,7 +111,9 @@ fn wrong_way(module: &str, path: &str) -> Option<String> {
 fn every_module_has_a_layer() {
     let modules: BTreeSet<String> = sources()
         .iter()
-        .filter_map(|(name, _)| Some(name.split_once('/').map_or(name.strip_suffix(".rs")?, |(module, _)| module).to_owned()))
+        .filter_map(|(name, _)| {
+            Some(name.split_once('/').map_or(name.strip_suffix(".rs")?, |(module, _)| module).to_owned())
+        })
         .filter(|module| !["lib", "main"].contains(&module.as_str()))
         .collect();
     let unknown: Vec<_> = modules.iter().filter(|module| layer(module).is_none()).collect();

@@ -122,8 +122,8 @@ impl Kernels {
         let planted = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/planted").join(source);
         let unit = self.folder.path().join(format!("{source}.{}.c", stage.name));
         let args: Vec<ArgType> = stage.args.iter().map(|arg| ArgType::of(arg, buffers)).collect();
-        let source = caller_source(&planted.to_string_lossy(), &stage.entry, &args);
-        std::fs::write(&unit, source).expect("it is written");
+        let text = caller_source(&planted.to_string_lossy(), &stage.entry, &args);
+        std::fs::write(&unit, text).expect("it is written");
         let module = unit.with_extension("so");
         let mut cc = Command::new("cc");
         cc.args(["-std=gnu11", "-O2", "-fwrapv", "-fPIC", "-shared"]);

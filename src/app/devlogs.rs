@@ -11,9 +11,7 @@ use super::gather::Gathered;
 use crate::atomic::{self, Durability};
 use crate::catalog::Catalog;
 use crate::model::{KernelId, Mode};
-use crate::report::devlog::{
-    self, About, Adding, Block, CompactRecord, DevlogError, Links, RecordError, Stale,
-};
+use crate::report::devlog::{self, About, Adding, Block, CompactRecord, DevlogError, Links, RecordError, Stale};
 use crate::report::{RenderError, Renderer, Report};
 
 /// A dev log could not be brought up to date; its file is untouched.
@@ -77,8 +75,7 @@ pub(super) fn write(
 /// Parameters beside b, s, t and dtype that tell the experiment's shapes apart.
 fn shown(bench: &Bench, gathered: &Gathered, subject: usize) -> Vec<String> {
     let id = &bench.plan.subjects[subject].id;
-    let shapes: Vec<_> =
-        bench.plan.subjects.iter().filter(|other| other.id == *id).map(|other| &other.shape).collect();
+    let shapes: Vec<_> = bench.plan.subjects.iter().filter(|other| other.id == *id).map(|other| &other.shape).collect();
     let shape = gathered.run(subject, Mode::Event).map(|run| &gathered.input.runs[run].shape);
     let names = shape.into_iter().flat_map(|shape| shape.0.keys());
     names.filter(|name| shapes.iter().any(|other| other.get(name) != shapes[0].get(name))).cloned().collect()
@@ -101,8 +98,8 @@ fn update(
     let before = read(&path)?;
     let text = before.clone().unwrap_or_else(|| devlog::new_log(kernel));
     let blocks = blocks(&project.catalog, records, renderer)?;
-    let updated = devlog::update(&text, &blocks, adding)
-        .map_err(|error| DevlogsError::Log { path: path.clone(), error })?;
+    let updated =
+        devlog::update(&text, &blocks, adding).map_err(|error| DevlogsError::Log { path: path.clone(), error })?;
     let (left_out, kept): (Vec<_>, Vec<_>) =
         records.iter().cloned().partition(|record| updated.left_out.contains(&record.identity));
     if kept.is_empty() {
@@ -122,22 +119,14 @@ fn update(
     Ok(left_out)
 }
 
-fn blocks(
-    catalog: &Catalog,
-    records: &[CompactRecord],
-    renderer: &Renderer,
-) -> Result<Vec<Block>, RenderError> {
+fn blocks(catalog: &Catalog, records: &[CompactRecord], renderer: &Renderer) -> Result<Vec<Block>, RenderError> {
     let about = |record: &CompactRecord| {
-        let id = KernelId {
-            kernel: record.kernel.clone(),
-            version: record.identity.version,
-            language: record.language,
-        };
+        let id =
+            KernelId { kernel: record.kernel.clone(), version: record.identity.version, language: record.language };
         match catalog.package(&id) {
-            Ok(package) => About {
-                description: package.description.clone(),
-                location: package.folder.display().to_string(),
-            },
+            Ok(package) => {
+                About { description: package.description.clone(), location: package.folder.display().to_string() }
+            }
             // The version's folder was removed since; its results stay.
             Err(_) => About { description: String::new(), location: String::new() },
         }
@@ -184,8 +173,7 @@ pub fn check(project: &Project, kernel: &str, records: &[CompactRecord]) -> Resu
     let renderer = Renderer::load(&project.templates())?;
     let blocks = blocks(&project.catalog, records, &renderer)?;
     let text = read(&path)?.unwrap_or_default();
-    let stale =
-        devlog::check(&text, &blocks).map_err(|error| DevlogsError::Log { path: path.clone(), error })?;
+    let stale = devlog::check(&text, &blocks).map_err(|error| DevlogsError::Log { path: path.clone(), error })?;
     Ok(Checked { path, stale })
 }
 
@@ -193,11 +181,7 @@ pub fn check(project: &Project, kernel: &str, records: &[CompactRecord]) -> Resu
 ///
 /// # Errors
 /// See [`DevlogsError`].
-pub fn regenerate(
-    project: &Project,
-    kernel: &str,
-    records: &[CompactRecord],
-) -> Result<Option<PathBuf>, DevlogsError> {
+pub fn regenerate(project: &Project, kernel: &str, records: &[CompactRecord]) -> Result<Option<PathBuf>, DevlogsError> {
     let renderer = Renderer::load(&project.templates())?;
     let mut changed = Vec::new();
     update(project, &project.devlogs(), kernel, records, &renderer, Adding::AnyDevice, &mut changed)?;

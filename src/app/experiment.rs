@@ -100,12 +100,7 @@ impl<'a> Workspace<'a> {
     ///
     /// # Errors
     /// A result could not be kept, or see [`PlanError`]. Failed runs are in the outcome.
-    pub fn execute(
-        &self,
-        bench: Bench,
-        wanted: Wanted<'_>,
-        control: &mut Control<'_>,
-    ) -> Result<Finished, BenchError> {
+    pub fn execute(&self, bench: Bench, wanted: Wanted<'_>, control: &mut Control<'_>) -> Result<Finished, BenchError> {
         let Bench { experiment, protocols, plan } = bench;
         let setting = self.setting(&protocols);
         let limit = Duration::from_secs(u64::from(experiment.time_limit_s));
@@ -172,8 +167,7 @@ pub fn protocols(conf: &Conf, overrides: &ProtocolOverrides, device: &Device, ro
     override_with(&mut annotation.budget_ns, overrides.annotation.budget_ns);
     override_with(&mut annotation.min_samples, overrides.annotation.min_samples);
     override_with(&mut annotation.max_samples, overrides.annotation.max_samples);
-    let mut search =
-        SearchLimits { points: conf.protocol.tune.max_candidates as usize, seed: conf.protocol.tune.seed };
+    let mut search = SearchLimits { points: conf.protocol.tune.max_candidates as usize, seed: conf.protocol.tune.seed };
     override_with(&mut search.points, overrides.tuning.limit.map(|limit| limit as usize));
     override_with(&mut search.seed, overrides.tuning.seed);
     Protocols {

@@ -30,4 +30,3 @@ pub fn reasons(
     let prepared = Prepared::new(&setting, package, &subject.shape, &ready.tiling, &root, &builds)?;
     Ok(changes(&old.material, &prepared.explanation(&setting, run.mode)))
 }
-

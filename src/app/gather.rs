@@ -8,9 +8,7 @@ use crate::execute::RunFailure;
 use crate::expr::Scope;
 use crate::model::protocol::FailureKind;
 use crate::model::{Mode, Tiling};
-use crate::plan::{
-    self, BaselineSubject, BuildKeys, InstantiateError, Prepared, RunState, Subject, SubjectState,
-};
+use crate::plan::{self, BaselineSubject, BuildKeys, InstantiateError, Prepared, RunState, Subject, SubjectState};
 use crate::report::{Baseline, Comparison, Input, Outcome, Run, StageCost};
 use crate::roofline::Cost;
 use crate::store::StoreError;
@@ -46,11 +44,7 @@ pub enum GatherError {
 ///
 /// # Errors
 /// A record cannot be read.
-pub fn gather(
-    workspace: &Workspace<'_>,
-    bench: &Bench,
-    failures: &[RunFailure],
-) -> Result<Gathered, GatherError> {
+pub fn gather(workspace: &Workspace<'_>, bench: &Bench, failures: &[RunFailure]) -> Result<Gathered, GatherError> {
     let root = Scope::new();
     let builds = BuildKeys::default();
     let mut gathered = Gathered {

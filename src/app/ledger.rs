@@ -33,11 +33,7 @@ impl Ledger {
             .iter()
             .map(|file| format!("{}: {}; kept as {}", file.from.display(), file.reason, file.to.display()))
             .collect();
-        Ok(Ledger {
-            store: Mutex::new(store),
-            tunings: Tunings::new(&project.cache()),
-            warnings: Mutex::new(warnings),
-        })
+        Ok(Ledger { store: Mutex::new(store), tunings: Tunings::new(&project.cache()), warnings: Mutex::new(warnings) })
     }
 
     /// The store itself.
@@ -94,8 +90,7 @@ impl Facts for Ledger {
 
     fn latest(&self, slot: &Slot<'_>) -> Option<Key> {
         let kind = record_kind(slot.mode)?;
-        let slot =
-            store::Slot { kind, id: slot.id, shape: slot.shape, mode: Some(slot.mode), device: slot.device };
+        let slot = store::Slot { kind, id: slot.id, shape: slot.shape, mode: Some(slot.mode), device: slot.device };
         self.store().facts().latest(&slot)
     }
 }
@@ -129,11 +124,7 @@ fn outcome(tried: &TriedOutcome) -> Outcome {
             Outcome::Timed { median_ns: *median_ns, samples: *samples }
         }
         TriedOutcome::Tried(CandidateOutcome::Abandoned { ns }) => Outcome::Abandoned { ns: *ns },
-        TriedOutcome::Tried(CandidateOutcome::Failed(failure)) => {
-            Outcome::Failed { message: failure.message.clone() }
-        }
-        TriedOutcome::NotReached => {
-            Outcome::Failed { message: "not tried: the time budget was spent".to_owned() }
-        }
+        TriedOutcome::Tried(CandidateOutcome::Failed(failure)) => Outcome::Failed { message: failure.message.clone() },
+        TriedOutcome::NotReached => Outcome::Failed { message: "not tried: the time budget was spent".to_owned() },
     }
 }

@@ -36,12 +36,7 @@ impl ProfilePlan {
     }
 
     /// Plans one version of `kernel`.
-    pub fn of_version(
-        kernel: impl Into<String>,
-        language: Language,
-        version: Version,
-        shape: Shape,
-    ) -> ProfilePlan {
+    pub fn of_version(kernel: impl Into<String>, language: Language, version: Version, shape: Shape) -> ProfilePlan {
         ProfilePlan { id: KernelId { kernel: kernel.into(), version, language }, shape, remeasure: false }
     }
 }
@@ -174,8 +169,7 @@ fn profile(
         fail_fast: true,
         worker: profiler.worker.clone(),
     };
-    let workspace =
-        Workspace { project: &profiler.project, machine: &profiler.machine, ledger: &profiler.ledger };
+    let workspace = Workspace { project: &profiler.project, machine: &profiler.machine, ledger: &profiler.ledger };
     run(&workspace, plan, mode, Options { out_dir, version, bench_runs }, &mut control)
 }
 
@@ -221,13 +215,7 @@ pub fn run(
 }
 
 /// The experiment of one kernel at one shape.
-pub fn single(
-    workspace: &Workspace<'_>,
-    id: KernelId,
-    shape: Shape,
-    mode: Mode,
-    rounds: Option<u32>,
-) -> Experiment {
+pub fn single(workspace: &Workspace<'_>, id: KernelId, shape: Shape, mode: Mode, rounds: Option<u32>) -> Experiment {
     /// Rounds of a single shot where the caller names none.
     const ROUNDS: u32 = 3;
     let limit = workspace.project.conf.protocol.limits.run().as_secs();

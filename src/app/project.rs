@@ -42,8 +42,9 @@ impl Project {
             None => nearest(&absolute(start)?).ok_or_else(|| ProjectError::NotFound(start.to_owned()))?,
         };
         let out = match out {
-            Some(out) => std::path::absolute(out)
-                .map_err(|error| ProjectError::Unreachable { path: out.to_owned(), error })?,
+            Some(out) => {
+                std::path::absolute(out).map_err(|error| ProjectError::Unreachable { path: out.to_owned(), error })?
+            }
             None => root.join("out"),
         };
         let conf = Conf::load(&root.join("conf"))?;

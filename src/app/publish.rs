@@ -110,7 +110,6 @@ pub fn publish_profile(
     Ok(folder.map(|folder| PublishedProfile { folder, report: text }))
 }
 
-#[expect(clippy::too_many_arguments, reason = "one run of one report, and where it goes")]
 fn profile(
     workspace: &Workspace<'_>,
     bench: &Bench,

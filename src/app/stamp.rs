@@ -81,7 +81,10 @@ fn stamp(workspace: &Workspace<'_>, bench: &Bench) -> String {
         peaks: serde_json::to_value(&workspace.machine.peaks).expect("peaks serialise to JSON"),
         runs: runs.collect(),
         comparisons: comparisons.map(|one| (one.candidate, one.name.as_str(), baseline(&one.baseline))).collect(),
-        files: [workspace.project.templates(), workspace.project.root.join("conf")].iter().flat_map(|f| hashes(f)).collect(),
+        files: [workspace.project.templates(), workspace.project.root.join("conf")]
+            .iter()
+            .flat_map(|f| hashes(f))
+            .collect(),
     };
     Key::of("stamp/1", &inputs).to_string()
 }

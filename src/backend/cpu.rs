@@ -134,7 +134,8 @@ impl Cpu {
         let files = depfile::parse(&fs::read_to_string(&path).map_err(io(&path))?)?;
         let resolved = |path: &Path| path.canonicalize().map_err(io(path));
         let root = resolved(into.root)?;
-        let declared = stage.files().map(|(path, _)| resolved(&into.root.join(path))).collect::<Result<BTreeSet<_>, _>>()?;
+        let declared =
+            stage.files().map(|(path, _)| resolved(&into.root.join(path))).collect::<Result<BTreeSet<_>, _>>()?;
         for file in files.into_iter().filter(|file| !file.starts_with(folder)) {
             let place = resolved(&into.root.join(&file))?;
             if declared.contains(&place) {

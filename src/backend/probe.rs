@@ -10,10 +10,10 @@ use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::build::CompilerId;
 use super::process::{self, ProcessError};
 use crate::atomic::{self, Durability};
 use crate::model::Key;
+use crate::model::build::CompilerId;
 
 /// The host has no C compiler that mlarun can use.
 #[derive(Debug, thiserror::Error)]

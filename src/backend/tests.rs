@@ -1,9 +1,12 @@
 //! Builds with the system's compiler, in projects of one small package.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::PathBuf;
 
 use super::*;
+use crate::model::DType;
+use crate::model::calling::ArgType;
 
 const SOURCE: &str = r#"#include "../common/scale.h"
 #include <stdint.h>
@@ -51,7 +54,7 @@ impl Project {
     }
 
     fn cache(&self) -> BuildCache {
-        BuildCache::new(&self.root().join(".cache"))
+        BuildCache::new(&self.root(), &self.root().join(".cache"))
     }
 
     fn build(&self, stage: &StageBuild) -> Result<Artifact, BuildError> {
@@ -63,7 +66,6 @@ fn stage_in(root: &Path, files: &[&str]) -> StageBuild {
     let package = PathBuf::from("kernels/c/mla/design");
     let hash = |path: &str| Key::of_bytes(&fs::read(root.join(&package).join(path)).expect("a file"));
     StageBuild {
-        root: root.to_owned(),
         source: package.join("latent.c"),
         hashes: files.iter().map(|path| ((*path).to_owned(), hash(path))).collect(),
         package,
@@ -80,7 +82,8 @@ fn cpu(root: &Path) -> Cpu {
 }
 
 fn key_of(stage: &StageBuild) -> Key {
-    stage.material(&cpu(&stage.root)).expect("the source is hashed").key()
+    let project = Project::new();
+    stage.material(cpu(&project.root()).toolchain()).key()
 }
 
 /// Key of the project's stage after `change`, which must differ from the unchanged one's.
@@ -130,7 +133,7 @@ fn the_order_of_flags_matters_and_that_of_macros_does_not() {
 #[test]
 fn every_field_of_the_compiler_and_the_standard_flags_change_the_key() {
     let project = Project::new();
-    let material = project.stage().material(&cpu(&project.root())).expect("material");
+    let material = project.stage().material(cpu(&project.root()).toolchain());
     let with = |change: fn(&mut BuildMaterial)| {
         let mut changed = material.clone();
         change(&mut changed);
@@ -169,7 +172,7 @@ fn equal_keys_make_equal_files_wherever_the_project_lies() {
     let mut second = stage_in(&link, &["latent.c", "../common/scale.h"]);
     second.flags.push("-g".into());
     let first = one.build(&first).expect("built");
-    let second = BuildCache::new(&link.join(".cache")).build(&cpu(&link), &second).expect("built");
+    let second = BuildCache::new(&link, &link.join(".cache")).build(&cpu(&link), &second).expect("built");
     assert_eq!(first.info, second.info);
     for file in ["module.so", "listing.s", "command.txt", "caller.c", "log.txt", "build.json"] {
         let read = |artifact: &Artifact| fs::read(artifact.folder.join(file)).expect("readable");
@@ -232,7 +235,7 @@ fn a_failed_build_names_file_and_line_and_is_tried_again() {
         assert!(message.starts_with("kernels/c/mla/design/latent.c:2:"), "{message}");
         assert!(error.log().is_some_and(|log| log.contains("broken")), "{error:?}");
     }
-    assert!(!project.cache().folder_of(&broken.material(&cpu(&project.root())).expect("material").key()).exists());
+    assert!(!project.cache().folder_of(&broken.material(cpu(&project.root()).toolchain()).key()).exists());
     project.write("kernels/c/mla/design/latent.c", SOURCE);
     assert_eq!(project.build(&project.stage()).expect("repaired").origin, Origin::Built);
     let left = fs::read_dir(project.root().join(".cache/builds")).expect("a folder").count();
@@ -311,13 +314,6 @@ fn a_header_outside_the_project_is_refused_by_name() {
     project.write("kernels/c/mla/design/latent.c", &SOURCE.replace("#include \"../common/scale.h\"", &include));
     let error = project.build(&stage_in(&project.root(), &["latent.c"])).expect_err("outside");
     assert!(matches!(&error, BuildError::Outside { file, .. } if *file == header), "{error}");
-}
-
-#[test]
-fn a_source_that_is_not_hashed_is_refused() {
-    let project = Project::new();
-    let stage = stage_in(&project.root(), &["../common/scale.h"]);
-    assert!(matches!(project.build(&stage), Err(BuildError::SourceNotHashed { .. })));
 }
 
 #[test]

@@ -61,11 +61,16 @@ impl Parameter {
 /// Type and range of a parameter.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParameterKind {
-    Int { min: i64, max: i64 },
+    Int {
+        min: i64,
+        max: i64,
+    },
     Float,
     Bool,
     /// An element type, one of those listed.
-    DType { allowed: Vec<DType> },
+    DType {
+        allowed: Vec<DType>,
+    },
 }
 
 impl ParameterKind {
@@ -196,7 +201,16 @@ pub struct Reference {
 /// See [`crate::model::pipeline::ReferenceFormula`].
 #[derive(Debug, Clone)]
 pub enum ReferenceFormula {
-    MlaAttention { q: String, qpe: String, z: String, kpe: String, w_uk: String, w_uv: String, scale: Expr, causal: Expr },
+    MlaAttention {
+        q: String,
+        qpe: String,
+        z: String,
+        kpe: String,
+        w_uk: String,
+        w_uv: String,
+        scale: Expr,
+        causal: Expr,
+    },
     Einsum(Einsum),
 }
 

@@ -84,9 +84,7 @@ fn kind(kind: &ParameterKind) -> String {
     match kind {
         ParameterKind::Int { min, max: i64::MAX } => format!("integer from {min}"),
         ParameterKind::Int { min, max } => format!("integer, {min} to {max}"),
-        ParameterKind::DType { allowed } => {
-            allowed.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(" | ")
-        }
+        ParameterKind::DType { allowed } => allowed.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(" | "),
         ParameterKind::Float | ParameterKind::Bool => kind.word().to_owned(),
     }
 }

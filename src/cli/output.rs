@@ -2,8 +2,8 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-use comfy_table::{ContentArrangement, Table};
 use comfy_table::presets;
+use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
 
 use super::args::ColorWhen;

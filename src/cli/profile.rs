@@ -24,13 +24,10 @@ pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
     let opened = Opened::of(project)?;
     let interrupted = context::interruptible()?;
     let lease = acquire(global, args.no_wait, &interrupted)?;
-    let plan = ProfilePlan {
-        remeasure: args.remeasure,
-        ..ProfilePlan::of_version(&args.kernel, language, version, shape)
-    };
+    let plan =
+        ProfilePlan { remeasure: args.remeasure, ..ProfilePlan::of_version(&args.kernel, language, version, shape) };
     let mut progress = Progress::new(global, 0.0);
-    let mut control =
-        Control { observer: &mut progress, interrupted, fail_fast: true, worker: context::worker()? };
+    let mut control = Control { observer: &mut progress, interrupted, fail_fast: true, worker: context::worker()? };
     let workspace = opened.workspace();
     let result = match args.prof_type.mode() {
         Some(mode) => {
@@ -47,11 +44,7 @@ pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
     finish(global, args.prof_type.mode(), result)
 }
 
-fn finish(
-    global: &Global,
-    mode: Option<Mode>,
-    result: Result<modes::Profile, ProfileError>,
-) -> Result<Exit, CliError> {
+fn finish(global: &Global, mode: Option<Mode>, result: Result<modes::Profile, ProfileError>) -> Result<Exit, CliError> {
     let profile = match result {
         Ok(profile) => profile,
         Err(ProfileError::Skipped { reason }) => {

@@ -15,8 +15,8 @@ pub fn run(global: &Global, args: &ReportArgs) -> Result<Exit, CliError> {
         let experiment = context::experiment(global, manifest, &args.sets, &opened.project, DeviceKind::Cpu)?;
         let workspace = opened.workspace();
         let bench = workspace.plan(experiment, Wanted::default()).map_err(bench_error)?;
-        let published = app::publish_experiment(&workspace, &bench, &[], |_, _| false, false)
-            .map_err(CliError::internal)?;
+        let published =
+            app::publish_experiment(&workspace, &bench, &[], |_, _| false, false).map_err(CliError::internal)?;
         if global.json {
             output::json(&serde_json::json!({ "report": published.report, "devlogs": published.devlogs }))?;
         } else {

@@ -47,13 +47,16 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
     }
     let counts = bench.plan.counts();
     if counts.to_do() == 0 && counts.refused == 0 && app::is_published(&opened.workspace(), &bench) {
-        say(global, &format!(
-            "{}: nothing to do, {} runs are recorded{} ({} ms)",
-            bench.experiment.name,
-            counts.fresh,
-            skipped(counts.skipped),
-            started.elapsed().as_millis()
-        ));
+        say(
+            global,
+            &format!(
+                "{}: nothing to do, {} runs are recorded{} ({} ms)",
+                bench.experiment.name,
+                counts.fresh,
+                skipped(counts.skipped),
+                started.elapsed().as_millis()
+            ),
+        );
         return Ok(Exit::Success);
     }
     let lease = acquire(global, args.no_wait, interrupted)?;
@@ -133,24 +136,29 @@ fn calibrate_once(global: &Global, opened: &mut Opened, interrupted: &Arc<Atomic
 fn announce(global: &Global, bench: &Bench) {
     let counts = bench.plan.counts();
     if global.quiet == 0 {
-        say(global, &format!(
-            "{}: {} runs: {} recorded, {} to do{}{}, about {}",
-            bench.experiment.name,
-            counts.total(),
-            counts.fresh,
-            counts.to_do(),
-            skipped(counts.skipped),
-            if counts.refused == 0 { String::new() } else { format!(", {} refused", counts.refused) },
-            duration(bench.plan.estimate_ns()),
-        ));
+        say(
+            global,
+            &format!(
+                "{}: {} runs: {} recorded, {} to do{}{}, about {}",
+                bench.experiment.name,
+                counts.total(),
+                counts.fresh,
+                counts.to_do(),
+                skipped(counts.skipped),
+                if counts.refused == 0 { String::new() } else { format!(", {} refused", counts.refused) },
+                duration(bench.plan.estimate_ns()),
+            ),
+        );
     }
 }
 
 /// The runs that a session works on, by subject and mode.
 fn stale(plan: &Plan) -> Vec<(usize, Mode)> {
-    let runs = plan.subjects.iter().enumerate().flat_map(|(index, subject)| {
-        subject.runs.iter().map(move |run| (index, run.mode, &run.state))
-    });
+    let runs = plan
+        .subjects
+        .iter()
+        .enumerate()
+        .flat_map(|(index, subject)| subject.runs.iter().map(move |run| (index, run.mode, &run.state)));
     runs.filter(|(_, _, state)| matches!(state, RunState::Stale(_) | RunState::AfterTune))
         .map(|(index, mode, _)| (index, mode))
         .collect()
@@ -169,12 +177,15 @@ fn summarise(global: &Global, bench: &Bench, outcome: &Outcome, published: &Publ
         0 => String::new(),
         count => format!(", {count} failed"),
     };
-    say(global, &format!(
-        "{}: {done}, {} runs recorded{}{failed}",
-        bench.experiment.name,
-        counts.fresh,
-        skipped(counts.skipped)
-    ));
+    say(
+        global,
+        &format!(
+            "{}: {done}, {} runs recorded{}{failed}",
+            bench.experiment.name,
+            counts.fresh,
+            skipped(counts.skipped)
+        ),
+    );
     say(global, &format!("report: {}", published.report.display()));
     for devlog in &published.devlogs {
         say(global, &format!("dev log: {}", devlog.display()));

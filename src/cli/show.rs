@@ -24,7 +24,9 @@ pub fn run(global: &Global, args: &ShowArgs) -> Result<Exit, CliError> {
 pub fn records(project: &Project, prefix: &str) -> Result<Vec<Record>, CliError> {
     let is_prefix = !prefix.is_empty() && prefix.len() <= 64 && prefix.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_prefix {
-        return Err(CliError::usage(format!("`{prefix}` is no key; `mlarun cache ls` and `mlarun plan --json` show keys")));
+        return Err(CliError::usage(format!(
+            "`{prefix}` is no key; `mlarun cache ls` and `mlarun plan --json` show keys"
+        )));
     }
     let ledger: Ledger = context::ledger(project)?;
     let entries = ledger.store().ls().map_err(CliError::internal)?;

@@ -91,7 +91,7 @@ mod tests {
         Peaks {
             flops_per_s: [(DType::Float32, 1.234_567_890_123e11)].into(),
             bytes_per_s: 2.0e10 / 3.0,
-            at_sm_mhz: None,
+            at_sm_mhz: std::collections::BTreeMap::new(),
             source: PeakSource::Measured { taken_at: jiff::Timestamp::UNIX_EPOCH },
         }
     }

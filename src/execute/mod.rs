@@ -85,7 +85,9 @@ pub struct Tried {
 /// What became of a point.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TriedOutcome {
-    Rejected { constraint: String },
+    Rejected {
+        constraint: String,
+    },
     Tried(CandidateOutcome),
     /// The time budget was spent before its turn.
     NotReached,

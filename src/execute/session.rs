@@ -18,7 +18,8 @@ use crate::model::protocol::{Check, Failure, FailureKind, Launchable, PROTOCOL, 
 use crate::model::record::{Body, Environment, Labels, Position, Record, RecordKind};
 use crate::model::{KernelId, Key, Mode, Timing};
 use crate::plan::{
-    self, BuildKeys, Facts, InstantiateError, Plan, PlanError, Prepared, RunState, Setting, Subject, SubjectState, Wanted,
+    self, BuildKeys, Facts, InstantiateError, Plan, PlanError, Prepared, RunState, Setting, Subject, SubjectState,
+    Wanted,
 };
 use crate::{profiler, stats};
 
@@ -180,13 +181,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn run(
-        &mut self,
-        experiment: &Experiment,
-        plan: Plan,
-        wanted: Wanted<'_>,
-        facts: &dyn Facts,
-    ) -> Result<(), Stop> {
+    fn run(&mut self, experiment: &Experiment, plan: Plan, wanted: Wanted<'_>, facts: &dyn Facts) -> Result<(), Stop> {
         let plan = self.tune_all(experiment, plan, wanted, facts)?;
         let verified = self.verify_all(&plan, facts)?;
         self.measure_all(&plan, &verified)
@@ -351,7 +346,8 @@ impl<'a> Session<'a> {
             return Err(Stop::Subject(Failure {
                 kind: FailureKind::CannotTell,
                 stage: None,
-                message: "the kernel declares no [reference], so that nothing says whether its output is right".to_owned(),
+                message: "the kernel declares no [reference], so that nothing says whether its output is right"
+                    .to_owned(),
             }));
         };
         // The modules must be there for measuring, verified or not.

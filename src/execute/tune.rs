@@ -54,8 +54,16 @@ impl Session<'_> {
         let mut tiling = Tiling::default();
         let cores = self.tools.setting.device.cores.len();
         for target in targets(package, &subject.shape, cores, &root).map_err(Stop::planning)? {
-            let (key, _) = plan::tuning_key(&self.tools.setting, package, &subject.shape, &tiling, &target, &root, &self.build_keys)
-                .map_err(Stop::planning)?;
+            let (key, _) = plan::tuning_key(
+                &self.tools.setting,
+                package,
+                &subject.shape,
+                &tiling,
+                &target,
+                &root,
+                &self.build_keys,
+            )
+            .map_err(Stop::planning)?;
             let chosen = match facts.tuning(&subject.id, &target, &key).map_err(PlanError::from)? {
                 Some(choices) => choices,
                 None => self.tune_target(subject, package, &target, key, &tiling, &root)?,
@@ -79,9 +87,8 @@ impl Session<'_> {
         let cores = setting.device.cores.len();
         let first = targets(package, shape, cores, &root).map_err(Stop::planning)?.into_iter().next();
         let target = first.unwrap_or(TuneTarget::Pipeline);
-        let found =
-            search(package, &target, shape, &Tiling::default(), cores, setting.protocols.search, &root)
-                .map_err(Stop::planning)?;
+        let found = search(package, &target, shape, &Tiling::default(), cores, setting.protocols.search, &root)
+            .map_err(Stop::planning)?;
         let prepared = self.prepare_points(package, shape, &target, &Tiling::default(), &found.points, &root)?;
         let cost: BTreeMap<usize, (f64, f64)> =
             prepared.iter().map(|(number, point)| (*number, point.instance.total())).collect();
@@ -139,15 +146,8 @@ impl Session<'_> {
         };
         let chosen = found.points[number].choices.clone();
         let tried = outcomes.len();
-        let material = plan::tuning_explanation(
-            &setting,
-            package,
-            &subject.shape,
-            tiling,
-            target,
-            root,
-            &self.build_keys,
-        );
+        let material =
+            plan::tuning_explanation(&setting, package, &subject.shape, tiling, target, root, &self.build_keys);
         let result = TuningResult {
             material: material.map_err(Stop::planning)?,
             id: subject.id.clone(),
@@ -161,13 +161,7 @@ impl Session<'_> {
             taken_at: self.tools.clock.now(),
         };
         self.tools.journal.append_tuning(&result)?;
-        self.tell(Event::Tuned {
-            name,
-            target: target.clone(),
-            chosen: list(&chosen),
-            median_ns,
-            tried,
-        });
+        self.tell(Event::Tuned { name, target: target.clone(), chosen: list(&chosen), median_ns, tried });
         Ok(chosen)
     }
 
@@ -257,12 +251,13 @@ impl Session<'_> {
             let task = Task::Tune { candidates: batch, protocol: self.tools.setting.protocols.tuning.clone() };
             let mut heard = Vec::new();
             let observer = &mut self.tools.observer;
-            let answer = self.tools.executor.execute(&super::session::request(&self.tools.setting, task), &mut |line| {
-                if let Line::Candidate { number, outcome } = line {
-                    observer.observe(&Event::CandidateTried);
-                    heard.push((*number, outcome.clone()));
-                }
-            });
+            let answer =
+                self.tools.executor.execute(&super::session::request(&self.tools.setting, task), &mut |line| {
+                    if let Line::Candidate { number, outcome } = line {
+                        observer.observe(&Event::CandidateTried);
+                        heard.push((*number, outcome.clone()));
+                    }
+                });
             outcomes.extend(heard);
             match answer {
                 Ok(_) => {}

@@ -96,7 +96,10 @@ impl Expr {
         let program = match &self.0.form {
             Form::Integer(value) => return Ok(Value::Int(*value)),
             Form::Name => {
-                return scope.get(&self.0.source).cloned().ok_or_else(|| error("no such name is known here".to_owned()));
+                return scope
+                    .get(&self.0.source)
+                    .cloned()
+                    .ok_or_else(|| error("no such name is known here".to_owned()));
             }
             Form::Program(program) => program,
         };

@@ -137,16 +137,7 @@ pub enum ReferenceFormula {
     /// softmax(scale · (Q·Kᵀ + QPE·KPEᵀ)) · V. Query i sees key j when j <= t - s + i if `causal`, else every key.
     /// A query that sees no key has the result 0. Fields are indices of buffers:
     /// q `[B,H,S,D]`, qpe `[B,H,S,P]`, z `[B,T,K]`, kpe `[B,T,P]`, w_uk `[H,K,D]`, w_uv `[H,K,D]`.
-    MlaAttention {
-        q: usize,
-        qpe: usize,
-        z: usize,
-        kpe: usize,
-        w_uk: usize,
-        w_uv: usize,
-        scale: f64,
-        causal: bool,
-    },
+    MlaAttention { q: usize, qpe: usize, z: usize, kpe: usize, w_uk: usize, w_uv: usize, scale: f64, causal: bool },
     /// A tensor formula.
     Einsum { formula: Einsum },
 }

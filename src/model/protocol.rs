@@ -188,7 +188,9 @@ pub struct Verification {
 pub enum Counters {
     /// Counts of one launch over all threads, by the name that perf gives the event (e.g. `cache-misses`).
     Counted(BTreeMap<String, f64>),
-    Absent { reason: String },
+    Absent {
+        reason: String,
+    },
 }
 
 /// Result of one tuning candidate.
@@ -196,9 +198,14 @@ pub enum Counters {
 #[serde(rename_all = "snake_case")]
 pub enum CandidateOutcome {
     /// Median of `samples` launches.
-    Timed { median_ns: f64, samples: u32 },
+    Timed {
+        median_ns: f64,
+        samples: u32,
+    },
     /// Given up early, as `ns` was far above the best.
-    Abandoned { ns: f64 },
+    Abandoned {
+        ns: f64,
+    },
     Failed(Failure),
 }
 

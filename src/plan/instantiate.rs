@@ -209,7 +209,8 @@ pub fn instantiate(
 
     let tunable = package.parameters.iter().filter(|parameter| parameter.is_tunable());
     let mut of_pipeline = shared.clone();
-    of_pipeline.extend(tunable.filter_map(|parameter| Some((parameter.name.clone(), full.get(&parameter.name)?.clone()))));
+    of_pipeline
+        .extend(tunable.filter_map(|parameter| Some((parameter.name.clone(), full.get(&parameter.name)?.clone()))));
     let mut all_choices = BTreeMap::from([(PIPELINE.to_owned(), of_pipeline)]);
 
     let mut stages: Vec<Stage> = Vec::new();
@@ -286,11 +287,7 @@ pub fn reduced_shape(package: &Package, full: &Shape, root: &Scope<'_>) -> Resul
 }
 
 /// The default choices of a stage's space.
-pub(super) fn defaults(
-    package: &Package,
-    target: &TuneTarget,
-    scope: &Scope<'_>,
-) -> Result<Choices, InstantiateError> {
+pub(super) fn defaults(package: &Package, target: &TuneTarget, scope: &Scope<'_>) -> Result<Choices, InstantiateError> {
     let space = super::space::of(package, target);
     with_defaults(&Evaluator { package }, space, &Choices::new(), scope, &target.to_string())
 }
@@ -358,11 +355,7 @@ fn tensor_dtype(dtype: &TensorDType, full: &Shape) -> DType {
     }
 }
 
-fn einsum(
-    evaluator: &Evaluator<'_>,
-    formula: &catalog::Einsum,
-    scope: &Scope<'_>,
-) -> Result<Einsum, InstantiateError> {
+fn einsum(evaluator: &Evaluator<'_>, formula: &catalog::Einsum, scope: &Scope<'_>) -> Result<Einsum, InstantiateError> {
     let operands = formula
         .operands
         .iter()
@@ -455,10 +448,10 @@ fn reference(
     };
     let output = index(&declared.output);
     let dtype = buffers[output].dtype;
-    let tolerance = declared.tolerance.get(&dtype).copied().ok_or_else(|| InstantiateError::NoTolerance {
-        kernel: package.id.to_string(),
-        dtype,
-    })?;
+    let tolerance = declared
+        .tolerance
+        .get(&dtype)
+        .copied()
+        .ok_or_else(|| InstantiateError::NoTolerance { kernel: package.id.to_string(), dtype })?;
     Ok(Reference { formula, output, tolerance })
 }
-

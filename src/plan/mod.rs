@@ -154,9 +154,14 @@ impl Subject {
 #[derive(Debug, Clone, PartialEq)]
 pub enum SubjectState {
     /// It cannot run here; nothing is tried.
-    Refused { reason: String },
+    Refused {
+        reason: String,
+    },
     /// It runs once these tunings are known.
-    AfterTune { tunings: Vec<Tuning>, floor_ns: Option<f64> },
+    AfterTune {
+        tunings: Vec<Tuning>,
+        floor_ns: Option<f64>,
+    },
     Ready(Ready),
 }
 
@@ -198,8 +203,12 @@ pub enum RunState {
     Stale(Stale),
     AfterTune,
     /// It is not done here, for a stated reason; that is no failure.
-    Skipped { reason: String },
-    Refused { reason: String },
+    Skipped {
+        reason: String,
+    },
+    Refused {
+        reason: String,
+    },
 }
 
 /// Why a run has to be done.
@@ -207,9 +216,14 @@ pub enum RunState {
 pub enum Stale {
     NeverMeasured,
     /// An earlier session ended before all sample sets were taken.
-    Incomplete { have: u32, want: u32 },
+    Incomplete {
+        have: u32,
+        want: u32,
+    },
     /// The newest result under the same name has another key.
-    Changed { previous: Key },
+    Changed {
+        previous: Key,
+    },
     /// Asked for.
     Remeasure,
 }
@@ -394,21 +408,15 @@ impl<'a> Planner<'a> {
         index
     }
 
-    fn compare(
-        &mut self,
-        candidate: usize,
-        baseline: &Baseline,
-        given: &Shape,
-        group: usize,
-    ) -> Result<(), PlanError> {
+    fn compare(&mut self, candidate: usize, baseline: &Baseline, given: &Shape, group: usize) -> Result<(), PlanError> {
         let id = &self.wants[candidate].package.id;
         let other = match baseline {
             Baseline::File(path) => Err(BaselineSubject::Recorded(path.clone())),
             Baseline::Previous => match self.predecessor(id)? {
                 Some(package) => Ok(package),
-                None => Err(BaselineSubject::None {
-                    reason: format!("{} {} is the first version", id.kernel, id.version),
-                }),
+                None => {
+                    Err(BaselineSubject::None { reason: format!("{} {} is the first version", id.kernel, id.version) })
+                }
             },
             Baseline::Kernel { kernel, version } => {
                 let other = KernelId { kernel: kernel.clone(), version: *version, language: id.language };
@@ -466,14 +474,16 @@ impl Decider<'_> {
         let (tiling, tunings) = self.decide(package, shape)?;
         let prepared = Prepared::new(self.setting, package, shape, &tiling, &self.root, &self.builds)?;
         if let Some(reason) = too_large(&prepared, self.setting.device) {
-            let runs = want.modes.iter().map(|&mode| Run::without_key(mode, RunState::Refused { reason: reason.clone() }));
+            let runs =
+                want.modes.iter().map(|&mode| Run::without_key(mode, RunState::Refused { reason: reason.clone() }));
             return Ok((SubjectState::Refused { reason: reason.clone() }, runs.collect()));
         }
         let floor_ns = prepared.floor_ns(self.setting);
         if !tunings.is_empty() {
-            let runs = want.modes.iter().map(|&mode| {
-                self.skipped_or_estimated(Run::without_key(mode, RunState::AfterTune), floor_ns)
-            });
+            let runs = want
+                .modes
+                .iter()
+                .map(|&mode| self.skipped_or_estimated(Run::without_key(mode, RunState::AfterTune), floor_ns));
             return Ok((SubjectState::AfterTune { tunings, floor_ns }, runs.collect()));
         }
         let key = prepared.subject(self.setting).key();
@@ -486,8 +496,7 @@ impl Decider<'_> {
         let mut tiling = Tiling::default();
         let mut pending = Vec::new();
         for target in space::targets(package, shape, self.setting.device.cores.len(), &self.root)? {
-            let (key, points) =
-                tuning_key(self.setting, package, shape, &tiling, &target, &self.root, &self.builds)?;
+            let (key, points) = tuning_key(self.setting, package, shape, &tiling, &target, &self.root, &self.builds)?;
             let is_known = pending.is_empty() || target != TuneTarget::Pipeline;
             let known = if is_known { self.facts.tuning(&package.id, &target, &key)? } else { None };
             match known {
@@ -501,8 +510,7 @@ impl Decider<'_> {
     fn run(&self, want: &Want<'_>, subject: Key, mode: Mode, floor_ns: Option<f64>) -> Run {
         let protocol = self.setting.protocols.material(mode);
         let key = prepare::measurement(self.setting, subject, mode, &protocol).key();
-        let slot =
-            Slot { id: &want.package.id, shape: &want.shape, mode, device: &self.setting.device.id.name };
+        let slot = Slot { id: &want.package.id, shape: &want.shape, mode, device: &self.setting.device.id.name };
         let run = Run { mode, key: Some(key), state: self.run_state(key, &slot), estimate_ns: 0.0 };
         self.skipped_or_estimated(run, floor_ns)
     }
@@ -635,7 +643,9 @@ fn too_large(prepared: &Prepared, device: &Device) -> Option<String> {
 
 fn skipped(mode: Mode, device: DeviceKind) -> Option<String> {
     match (mode, device) {
-        (Mode::Ncu, DeviceKind::Cpu) => Some("Nsight Compute profiles NVIDIA GPUs, and this run is on a CPU".to_owned()),
+        (Mode::Ncu, DeviceKind::Cpu) => {
+            Some("Nsight Compute profiles NVIDIA GPUs, and this run is on a CPU".to_owned())
+        }
         (Mode::Nsys, DeviceKind::Cpu) => {
             Some("Nsight Systems' timeline shows streams of a GPU, and this run is on a CPU".to_owned())
         }

@@ -80,7 +80,8 @@ impl Prepared {
 
     /// Everything that the key of the measurement in `mode` depends on, nested keys expanded.
     pub fn explanation(&self, setting: &Setting<'_>, mode: Mode) -> serde_json::Value {
-        let json = |value: Result<serde_json::Value, serde_json::Error>| value.expect("key material serialises to JSON");
+        let json =
+            |value: Result<serde_json::Value, serde_json::Error>| value.expect("key material serialises to JSON");
         let subject = self.subject(setting);
         let protocol = setting.protocols.material(mode);
         let mut explained = json(serde_json::to_value(measurement(setting, subject.key(), mode, &protocol)));
@@ -121,7 +122,12 @@ pub fn prepare_reduced(
 /// The pipeline's choices without tuned parameters, which were chosen for another shape.
 fn without_parameters(package: &Package, tiling: &Tiling) -> Choices {
     let is_choice = |name: &String| package.parameter(name).is_none();
-    tiling.pipeline.iter().filter(|(name, _)| is_choice(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+    tiling
+        .pipeline
+        .iter()
+        .filter(|(name, _)| is_choice(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 /// Material of the measurement of a subject in `mode`; `protocol` is [`Protocols::material`](super::Protocols::material).
@@ -135,12 +141,7 @@ pub fn measurement<'a>(
 }
 
 /// Key of the verification of `subject`; `None` for a kernel without a reference.
-pub fn verification_key(
-    setting: &Setting<'_>,
-    subject: Key,
-    prepared: &Prepared,
-    reduced: &Prepared,
-) -> Option<Key> {
+pub fn verification_key(setting: &Setting<'_>, subject: Key, prepared: &Prepared, reduced: &Prepared) -> Option<Key> {
     let reference = prepared.pipeline().reference.as_ref()?;
     let material = VerificationMaterial {
         subject,

@@ -96,12 +96,7 @@ mod tests {
         let lines: Vec<String> = changes(&old, &new).iter().map(Change::to_string).collect();
         assert_eq!(
             lines,
-            [
-                "a.came: (nothing) → v",
-                "a.gone: true → (nothing)",
-                "a.x: 1 → 2",
-                "stages.latent.grid.1: 2 → 3",
-            ]
+            ["a.came: (nothing) → v", "a.gone: true → (nothing)", "a.x: 1 → 2", "stages.latent.grid.1: 2 → 3",]
         );
     }
 
@@ -113,8 +108,7 @@ mod tests {
 
     #[test]
     fn hashes_are_shortened() {
-        let change =
-            Change { path: "f".into(), old: Some(json!("a".repeat(64))), new: Some(json!("b".repeat(64))) };
+        let change = Change { path: "f".into(), old: Some(json!("a".repeat(64))), new: Some(json!("b".repeat(64))) };
         assert_eq!(change.to_string(), format!("f: {} → {}", "a".repeat(12), "b".repeat(12)));
     }
 }

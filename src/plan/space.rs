@@ -228,21 +228,17 @@ fn default_point(
     if *target != TuneTarget::Pipeline {
         return defaults(package, target, &bound.scope);
     }
-    let open = package.parameters.iter().filter(|parameter| parameter.is_tunable() && shape.get(&parameter.name).is_none());
+    let open =
+        package.parameters.iter().filter(|parameter| parameter.is_tunable() && shape.get(&parameter.name).is_none());
     let mut choices = bound.choices;
-    choices.extend(open.filter_map(|parameter| Some((parameter.name.clone(), bound.shape.get(&parameter.name)?.clone()))));
+    choices
+        .extend(open.filter_map(|parameter| Some((parameter.name.clone(), bound.shape.get(&parameter.name)?.clone()))));
     Ok(choices)
 }
 
 /// `wanted` of the `valid` points, `first` among them, by selection sampling; rejected points stay, as the history shows
 /// them.
-fn sample(
-    points: Vec<Point>,
-    valid: usize,
-    wanted: usize,
-    first: &Choices,
-    random: &mut fastrand::Rng,
-) -> Vec<Point> {
+fn sample(points: Vec<Point>, valid: usize, wanted: usize, first: &Choices, random: &mut fastrand::Rng) -> Vec<Point> {
     let has_first = points.iter().any(|point| point.rejected_by.is_none() && point.choices == *first);
     let (mut left, mut needed) = (valid - usize::from(has_first), wanted - usize::from(has_first));
     let mut keep = |point: &Point| {
