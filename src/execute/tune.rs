@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::session::{Session, SessionError, Stop};
-use super::{Event, ExecuteError, Name, Tried, TriedOutcome, TuningResult};
+use super::{Event, ExecuteError, Tried, TriedOutcome, TuningResult};
 use crate::catalog::Package;
 use crate::expr::Scope;
 use crate::model::protocol::{Candidate, CandidateOutcome, Failure, FailureKind, Launchable, Line, Task};
@@ -122,7 +122,7 @@ impl Session<'_> {
         let cores = setting.device.cores.len();
         let found = search(package, target, &subject.shape, tiling, cores, setting.protocols.search, root)
             .map_err(Stop::planning)?;
-        let name = Name { id: subject.id.clone(), shape: subject.shape.clone() };
+        let name = super::session::name(subject);
         let valid = found.points.iter().filter(|point| point.rejected_by.is_none()).count();
         self.tell(Event::Tuning {
             name: name.clone(),
