@@ -22,7 +22,7 @@ pub fn run(global: &Global, args: &PlanArgs) -> Result<Exit, CliError> {
     let first = args.manifests.first().map_or(Path::new("."), |path| path.as_path());
     let opened = Opened::open(global, first)?;
     let only = context::only(&args.selection)?;
-    let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure };
+    let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true };
     let mut benches = Vec::new();
     for manifest in &args.manifests {
         let sets = &args.selection.sets;

@@ -104,6 +104,8 @@ pub struct Wanted<'a> {
     pub only: Option<&'a Expr>,
     /// Plan every run as stale.
     pub remeasure: bool,
+    /// Plan the next lower version of every listed kernel too: its dev log compares with it.
+    pub dev_logs: bool,
 }
 
 /// The ordered graph of an experiment.
@@ -370,7 +372,8 @@ impl<'a> Planner<'a> {
         }
         let index = self.add(package, shape, given, &modes, group);
         self.wants[index].listed = true;
-        if modes.contains(&Mode::Event)
+        if self.wanted.dev_logs
+            && modes.contains(&Mode::Event)
             && let Some(previous) = self.predecessor(id)?
         {
             let shape = instantiate::complete_shape(previous, given, &self.root)?;
