@@ -83,7 +83,7 @@ fn profile_error(error: ProfileError) -> CliError {
         ProfileError::Interrupted => CliError::Message(Exit::Interrupted, "interrupted".to_owned()),
         ProfileError::Bench(error) => bench_error(error),
         ProfileError::Project(_) | ProfileError::Lookup(_) => CliError::usage(error),
-        ProfileError::Machine(_) | ProfileError::Store(_) => CliError::host(error),
+        ProfileError::Machine(_) | ProfileError::Store(_) | ProfileError::Lease(_) => CliError::host(error),
         ProfileError::Skipped { .. } | ProfileError::Publish(_) => CliError::internal(error),
     }
 }
