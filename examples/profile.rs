@@ -7,26 +7,25 @@
 //! cargo run --example profile
 //! ```
 //!
-//! The second run measures nothing: the result is recorded.
+//! It prints the folder of the artifacts and the median duration. The second run measures nothing: the result is recorded.
 
 use std::error::Error;
 use std::path::PathBuf;
 
 use mlarun::app::modes::{ProfilePlan, Profiler, event_profile_plan};
-use mlarun::model::{Language, Shape, Timing, Value};
+use mlarun::model::{Language, Shape, Value};
+use mlarun::report::numbers::duration;
 
 /// Sample sets, each taken by a fresh process.
 const BENCH_RUNS: u32 = 3;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let profiler = Profiler::open(&std::env::current_dir()?, worker()?)?;
-    let mut shape = Shape::default();
-    shape.0.insert("s".to_owned(), Value::Int(2));
-    shape.0.insert("t".to_owned(), Value::Int(64));
+    let shape = Shape([("s".to_owned(), Value::Int(2)), ("t".to_owned(), Value::Int(64))].into());
     let plan = ProfilePlan::new("flash_attention", Language::C, shape);
     let profile = event_profile_plan(&profiler, &plan, None, None, Some(BENCH_RUNS))?;
     println!("{}", profile.folder.display());
-    println!("{}", profile.report);
+    println!("end to end, caches cold: {}", duration(profile.duration_ns));
     Ok(())
 }
 

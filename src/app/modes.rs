@@ -2,16 +2,18 @@
 //!
 //! Each takes a [`ProfilePlan`], an output folder (`None`: a new one below out/profiles), a version that replaces the
 //! plan's own (`None`: the plan's), and a number of bench runs, i.e. sample sets, each a fresh process (`None`: as
-//! configured; one where the mode knows no rounds).
+//! configured; one where the mode knows no rounds). Each waits until no other program measures on this host. What is
+//! recorded already is not measured again, unless the plan asks for it; the folder is written anew.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::experiment::{BenchError, Control, Workspace};
-use super::publish::{PublishError, publish_profile};
+use super::publish::{PublishError, PublishedProfile, publish_profile};
 use super::{Ledger, Machine, MachineError, Project, ProjectError};
 use crate::catalog::LookupError;
+use crate::device::lease::{self, LeaseError, Waiting};
 use crate::execute::RunFailure;
 use crate::manifest::{ClockPolicy, Clocks, Devlog, Experiment, ProtocolOverrides, Selection};
 use crate::model::protocol::Failure;
@@ -58,6 +60,8 @@ pub struct Profile {
     pub folder: PathBuf,
     /// Contents of report.md.
     pub report: String,
+    /// Median duration in nanoseconds: end to end and cold in event mode, the sum of the stages in annotation mode.
+    pub duration_ns: f64,
 }
 
 /// A profile has no result.
@@ -75,6 +79,8 @@ pub enum ProfileError {
     Bench(#[from] BenchError),
     #[error(transparent)]
     Publish(#[from] PublishError),
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
     /// The mode does not run here; that is no failure.
     #[error("skipped: {reason}")]
     Skipped { reason: String },
@@ -163,6 +169,7 @@ fn profile(
     version: Option<Version>,
     bench_runs: Option<u32>,
 ) -> Result<Profile, ProfileError> {
+    let _lease = lease::acquire(&lease::folder(), Waiting::While(&mut |_| true))?;
     let mut control = Control {
         observer: &mut |_: &crate::execute::Event| {},
         interrupted: Arc::new(AtomicBool::new(false)),
@@ -181,7 +188,7 @@ pub struct Options<'a> {
     pub bench_runs: Option<u32>,
 }
 
-/// The single shot itself, for callers that follow it with an observer of their own.
+/// The single shot itself, for callers that follow it with an observer of their own and hold the host's lease.
 ///
 /// # Errors
 /// See [`ProfileError`].
@@ -208,7 +215,7 @@ pub fn run(
     let failures = finished.outcome.failures;
     let published = publish_profile(workspace, &finished.bench, &failures, subject, mode, options.out_dir)?;
     match (published, failures.into_iter().next()) {
-        (Some(published), _) => Ok(Profile { folder: published.folder, report: published.report }),
+        (Some(PublishedProfile { folder, report, duration_ns }), _) => Ok(Profile { folder, report, duration_ns }),
         (None, Some(RunFailure { failure, .. })) => Err(ProfileError::Failed(failure)),
         (None, None) => Err(ProfileError::Interrupted),
     }

@@ -81,11 +81,12 @@ pub fn publish_experiment(
     Ok(published)
 }
 
-/// A profile's folder, and its report's text.
+/// A profile's folder, its report's text, and its median duration in nanoseconds.
 #[derive(Debug)]
 pub struct PublishedProfile {
     pub folder: PathBuf,
     pub report: String,
+    pub duration_ns: f64,
 }
 
 /// Writes the folder of the run of `subject` in `mode` alone: into `folder`, else a new timestamped one. `None` where
@@ -105,9 +106,11 @@ pub fn publish_profile(
     let Some(index) = gathered.run(subject, mode) else { return Ok(None) };
     let report = Report::new(&gathered.input, &workspace.project.conf.thresholds)?;
     let renderer = Renderer::load(&workspace.project.templates())?;
-    let Some(text) = report.profile(&renderer, index)? else { return Ok(None) };
+    let (Some(text), Some(duration_ns)) = (report.profile(&renderer, index)?, report.duration_ns(index)) else {
+        return Ok(None);
+    };
     let folder = profile(workspace, bench, &gathered, &report, &renderer, index, folder)?;
-    Ok(folder.map(|folder| PublishedProfile { folder, report: text }))
+    Ok(folder.map(|folder| PublishedProfile { folder, report: text, duration_ns }))
 }
 
 fn profile(

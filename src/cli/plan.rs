@@ -201,11 +201,15 @@ impl Document<'_> {
                 run.changes.iter().for_each(|change| text.push_str(&format!("  {change}\n")));
             }
         }
+        let estimate = if stale + after_tune == 0 {
+            "nothing to do".to_owned()
+        } else {
+            format!("about {}", duration(self.estimate_ns))
+        };
         text.push_str(&format!(
             "\n{} runs: {fresh} fresh, {stale} stale, {after_tune} after tune, {skipped} skipped, {refused} refused; \
-             about {}\n",
+             {estimate}\n",
             self.counts.total(),
-            duration(self.estimate_ns)
         ));
         text
     }

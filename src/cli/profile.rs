@@ -5,7 +5,7 @@ use super::context::{self, Opened};
 use super::exit::{CliError, Exit};
 use super::output;
 use super::progress::Progress;
-use super::run::{acquire, bench_error, failure_exit};
+use super::run::{acquire, bench_error, calibrate_once, failure_exit};
 use crate::app::modes::{self, Options, ProfileError, ProfilePlan};
 use crate::app::{Control, single_shot_shape, verify_only};
 use crate::model::{Language, Mode, Shape, Version};
@@ -21,9 +21,12 @@ pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
     }
     let version = version(&project, args, language)?;
     let shape = shape(&project, args, language, version)?;
-    let opened = Opened::of(project)?;
+    let mut opened = Opened::of(project)?;
     let interrupted = context::interruptible()?;
     let lease = acquire(global, args.no_wait, &interrupted)?;
+    if args.prof_type.mode().is_some() {
+        calibrate_once(global, &mut opened, &interrupted)?;
+    }
     let plan =
         ProfilePlan { remeasure: args.remeasure, ..ProfilePlan::of_version(&args.kernel, language, version, shape) };
     let mut progress = Progress::new(global, 0.0);
@@ -80,7 +83,7 @@ fn profile_error(error: ProfileError) -> CliError {
         ProfileError::Interrupted => CliError::Message(Exit::Interrupted, "interrupted".to_owned()),
         ProfileError::Bench(error) => bench_error(error),
         ProfileError::Project(_) | ProfileError::Lookup(_) => CliError::usage(error),
-        ProfileError::Machine(_) | ProfileError::Store(_) => CliError::host(error),
+        ProfileError::Machine(_) | ProfileError::Store(_) | ProfileError::Lease(_) => CliError::host(error),
         ProfileError::Skipped { .. } | ProfileError::Publish(_) => CliError::internal(error),
     }
 }

@@ -118,7 +118,7 @@ pub fn acquire(global: &Global, no_wait: bool, interrupted: &AtomicBool) -> Resu
 }
 
 /// Measures the host's peaks where that has not been done with this compiler: without them there is no roofline.
-fn calibrate_once(global: &Global, opened: &mut Opened, interrupted: &Arc<AtomicBool>) -> Result<(), CliError> {
+pub fn calibrate_once(global: &Global, opened: &mut Opened, interrupted: &Arc<AtomicBool>) -> Result<(), CliError> {
     if opened.machine.peaks.is_some() {
         return Ok(());
     }

@@ -64,6 +64,12 @@ impl<'a> Report<'a> {
         Ok(Some(renderer.render(Template::Profile, &view)?))
     }
 
+    /// Median duration of the run at `index` in nanoseconds: end to end and cold in event mode, the sum of the stages in
+    /// annotation mode. `None` when it was not measured.
+    pub fn duration_ns(&self, index: usize) -> Option<f64> {
+        Some(self.analyses.get(index)?.as_ref()?.whole.ns)
+    }
+
     /// report.md of the experiment.
     ///
     /// # Errors

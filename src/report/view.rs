@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::analysis::{Analysis, DRAM, OCCUPANCY, Part, TENSOR_CORE, run_name};
-use super::input::{Recorded, Baseline, Input, Outcome};
+use super::input::{Baseline, Input, Outcome, Recorded};
 use super::numbers::{
     ABSENT, TimeUnit, cell, change_of_rate, change_of_time, fixed, gb_per_s, microseconds, percent, percent_of,
     three_digits,
