@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::experiment::{Bench, Workspace};
 use super::record_kind;
+use super::recorded::{RecordedError, recorded};
 use crate::execute::RunFailure;
 use crate::expr::Scope;
 use crate::model::protocol::FailureKind;
@@ -38,6 +39,8 @@ pub enum GatherError {
     Plan(#[from] plan::PlanError),
     #[error(transparent)]
     Instantiate(#[from] InstantiateError),
+    #[error(transparent)]
+    Recorded(#[from] RecordedError),
 }
 
 /// Everything that the reports of `bench` show, its records read and checked.
@@ -69,6 +72,7 @@ pub fn gather(workspace: &Workspace<'_>, bench: &Bench, failures: &[RunFailure])
             gathered.input.runs.push(Run {
                 id: subject.id.clone(),
                 shape: subject.shape.clone(),
+                label: subject.label.clone(),
                 mode: run.mode,
                 tiling: tiling.clone().unwrap_or_default(),
                 device: workspace.machine.host.device.id.clone(),
@@ -78,7 +82,7 @@ pub fn gather(workspace: &Workspace<'_>, bench: &Bench, failures: &[RunFailure])
             });
         }
     }
-    add_comparisons(&mut gathered, bench);
+    add_comparisons(&mut gathered, bench)?;
     Ok(gathered)
 }
 
@@ -131,7 +135,7 @@ fn outcome(
     })
 }
 
-fn add_comparisons(gathered: &mut Gathered, bench: &Bench) {
+fn add_comparisons(gathered: &mut Gathered, bench: &Bench) -> Result<(), RecordedError> {
     for comparison in &bench.plan.comparisons {
         for run in &bench.plan.subjects[comparison.candidate].runs {
             let Some(candidate) = gathered.run(comparison.candidate, run.mode) else { continue };
@@ -140,12 +144,11 @@ fn add_comparisons(gathered: &mut Gathered, bench: &Bench) {
                     Some(index) => Baseline::Run(index),
                     None => Baseline::Missing { reason: format!("it is not run in mode {}", run.mode) },
                 },
-                BaselineSubject::Recorded(path) => {
-                    Baseline::Missing { reason: format!("{}: cannot be read yet", path.display()) }
-                }
+                BaselineSubject::Recorded(path) => recorded(path, &gathered.input.runs[candidate])?,
                 BaselineSubject::None { reason } => Baseline::Missing { reason: reason.clone() },
             };
             gathered.input.comparisons.push(Comparison { run: candidate, name: comparison.name.clone(), baseline });
         }
     }
+    Ok(())
 }

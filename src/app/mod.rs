@@ -12,6 +12,7 @@ mod machine;
 pub mod modes;
 mod project;
 mod publish;
+mod recorded;
 mod single;
 mod stamp;
 

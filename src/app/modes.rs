@@ -194,7 +194,7 @@ pub fn run(
 ) -> Result<Profile, ProfileError> {
     let id = KernelId { version: options.version.unwrap_or(plan.id.version), ..plan.id.clone() };
     workspace.project.catalog.package(&id)?;
-    let wanted = Wanted { only: None, remeasure: plan.remeasure };
+    let wanted = Wanted { remeasure: plan.remeasure, ..Wanted::default() };
     let bench = workspace.plan(single(workspace, id, plan.shape.clone(), mode, options.bench_runs), wanted)?;
     let subject = bench.plan.subjects.iter().position(|subject| subject.listed);
     let subject = subject.expect("a single shot lists one subject");

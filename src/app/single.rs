@@ -66,7 +66,7 @@ pub fn verify_only(
     plan: &ProfilePlan,
     control: &mut Control<'_>,
 ) -> Result<(), ProfileError> {
-    let wanted = Wanted { only: None, remeasure: true };
+    let wanted = Wanted { remeasure: true, ..Wanted::default() };
     let experiment = single(workspace, plan.id.clone(), plan.shape.clone(), Mode::Annotation, None);
     let bench = workspace.plan(experiment, wanted)?;
     if let Some(reason) = bench.plan.subjects.iter().find_map(|subject| match &subject.state {

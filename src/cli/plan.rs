@@ -22,7 +22,7 @@ pub fn run(global: &Global, args: &PlanArgs) -> Result<Exit, CliError> {
     let first = args.manifests.first().map_or(Path::new("."), |path| path.as_path());
     let opened = Opened::open(global, first)?;
     let only = context::only(&args.selection)?;
-    let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure };
+    let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true };
     let mut benches = Vec::new();
     for manifest in &args.manifests {
         let sets = &args.selection.sets;
@@ -67,6 +67,8 @@ struct Document<'a> {
 struct RunRow<'a> {
     id: &'a KernelId,
     shape: &'a Shape,
+    #[serde(skip)]
+    label: &'a Shape,
     mode: Mode,
     /// Named by the experiment, not only as a baseline.
     listed: bool,
@@ -128,6 +130,7 @@ fn row<'a>(subject: &'a Subject, run: &'a crate::plan::Run, changes: Vec<Change>
     RunRow {
         id: &subject.id,
         shape: &subject.shape,
+        label: &subject.label,
         mode: run.mode,
         listed: subject.listed,
         state,
@@ -183,7 +186,7 @@ impl Document<'_> {
         for run in &self.runs {
             table.add_row([
                 format!("{}{}", run.id, if run.listed { "" } else { " [baseline]" }),
-                run.shape.to_string(),
+                run.label.to_string(),
                 run.mode.to_string(),
                 run.state.to_owned(),
                 run.roofline_ns.map_or("--".to_owned(), duration),
@@ -194,7 +197,7 @@ impl Document<'_> {
         let mut text = format!("{} on {}\n\n{}", self.experiment, self.device, output::table_text(&table));
         if verbose {
             for run in self.runs.iter().filter(|run| !run.changes.is_empty()) {
-                text.push_str(&format!("\n{} {} {}\n", run.id, run.shape, run.mode));
+                text.push_str(&format!("\n{} {} {}\n", run.id, run.label, run.mode));
                 run.changes.iter().for_each(|change| text.push_str(&format!("  {change}\n")));
             }
         }

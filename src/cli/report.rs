@@ -14,7 +14,7 @@ pub fn run(global: &Global, args: &ReportArgs) -> Result<Exit, CliError> {
         let opened = Opened::open(global, manifest)?;
         let experiment = context::experiment(global, manifest, &args.sets, &opened.project, DeviceKind::Cpu)?;
         let workspace = opened.workspace();
-        let bench = workspace.plan(experiment, Wanted::default()).map_err(bench_error)?;
+        let bench = workspace.plan(experiment, Wanted { dev_logs: true, ..Wanted::default() }).map_err(bench_error)?;
         let published =
             app::publish_experiment(&workspace, &bench, &[], |_, _| false, false).map_err(CliError::internal)?;
         if global.json {

@@ -40,7 +40,7 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
     let experiment = context::experiment(global, manifest, &args.selection.sets, &project, DeviceKind::Cpu)?;
     let mut opened = Opened::of(project)?;
     let only = context::only(&args.selection)?;
-    let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure };
+    let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true };
     let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;
     if args.dry_run {
         return super::plan::print(global, &opened, &[bench]);

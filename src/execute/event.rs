@@ -8,11 +8,13 @@ use crate::plan::space::TuneTarget;
 pub struct Name {
     pub id: KernelId,
     pub shape: Shape,
+    /// The part of the shape that people are shown.
+    pub label: Shape,
 }
 
 impl std::fmt::Display for Name {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.id, self.shape)
+        write!(f, "{} {}", self.id, self.label)
     }
 }
 

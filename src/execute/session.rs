@@ -507,8 +507,8 @@ impl<'a> Session<'a> {
     }
 }
 
-fn name(subject: &Subject) -> Name {
-    Name { id: subject.id.clone(), shape: subject.shape.clone() }
+pub(super) fn name(subject: &Subject) -> Name {
+    Name { id: subject.id.clone(), shape: subject.shape.clone(), label: subject.label.clone() }
 }
 
 fn labels(subject: &Subject, mode: Option<Mode>) -> Labels {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::session::{Session, SessionError, Stop};
-use super::{Event, ExecuteError, Name, Tried, TriedOutcome, TuningResult};
+use super::{Event, ExecuteError, Tried, TriedOutcome, TuningResult};
 use crate::catalog::Package;
 use crate::expr::Scope;
 use crate::model::protocol::{Candidate, CandidateOutcome, Failure, FailureKind, Launchable, Line, Task};
@@ -92,8 +92,7 @@ impl Session<'_> {
         let prepared = self.prepare_points(package, shape, &target, &Tiling::default(), &found.points, &root)?;
         let cost: BTreeMap<usize, (f64, f64)> =
             prepared.iter().map(|(number, point)| (*number, point.instance.total())).collect();
-        let (candidates, mut outcomes) = self.build_candidates(&target, prepared)?;
-        self.time_candidates(candidates, &mut outcomes)?;
+        let (outcomes, _) = self.try_points(&target, prepared)?;
         let trials: Vec<Trial> = outcomes
             .iter()
             .filter_map(|(number, outcome)| match outcome {
@@ -122,7 +121,7 @@ impl Session<'_> {
         let cores = setting.device.cores.len();
         let found = search(package, target, &subject.shape, tiling, cores, setting.protocols.search, root)
             .map_err(Stop::planning)?;
-        let name = Name { id: subject.id.clone(), shape: subject.shape.clone() };
+        let name = super::session::name(subject);
         let valid = found.points.iter().filter(|point| point.rejected_by.is_none()).count();
         self.tell(Event::Tuning {
             name: name.clone(),
@@ -131,8 +130,7 @@ impl Session<'_> {
             rejected: found.points.len() - valid,
         });
         let prepared = self.prepare_points(package, &subject.shape, target, tiling, &found.points, root)?;
-        let (candidates, mut outcomes) = self.build_candidates(target, prepared)?;
-        let out_of_time = self.time_candidates(candidates, &mut outcomes)?;
+        let (mut outcomes, out_of_time) = self.try_points(target, prepared)?;
 
         let best = outcomes
             .iter()
@@ -185,12 +183,40 @@ impl Session<'_> {
         prepared.collect()
     }
 
+    /// Compiles and times the points, a batch after another. Says whether the time budget ended it.
+    fn try_points(
+        &mut self,
+        target: &TuneTarget,
+        mut left: Vec<(usize, Prepared)>,
+    ) -> Result<(BTreeMap<usize, CandidateOutcome>, bool), Stop> {
+        /// Points between two looks at the time budget.
+        const BATCH: usize = 16;
+        let started = Instant::now();
+        if *target != TuneTarget::Pipeline {
+            // A search that runs out of time has then seen points from everywhere. Points of the pipeline stay in order,
+            // as those with equal parameters share their inputs.
+            fastrand::Rng::with_seed(self.tools.setting.protocols.search.seed).shuffle(&mut left);
+        }
+        let mut outcomes = BTreeMap::new();
+        let mut deaths = 0;
+        while !left.is_empty() {
+            if started.elapsed() > self.tools.tuning_budget {
+                return Ok((outcomes, true));
+            }
+            let rest = left.split_off(left.len().min(BATCH));
+            let candidates = self.build_candidates(target, std::mem::replace(&mut left, rest), &mut outcomes)?;
+            self.time_candidates(candidates, &mut outcomes, &mut deaths)?;
+        }
+        Ok((outcomes, false))
+    }
+
     /// Compiles every point; what does not compile is an outcome already.
     fn build_candidates(
         &mut self,
         target: &TuneTarget,
         prepared: Vec<(usize, Prepared)>,
-    ) -> Result<(Vec<Candidate>, BTreeMap<usize, CandidateOutcome>), Stop> {
+        outcomes: &mut BTreeMap<usize, CandidateOutcome>,
+    ) -> Result<Vec<Candidate>, Stop> {
         let needed = |point: &Prepared| match stage_index(point, target) {
             Some(stage) => vec![point.builds[stage].clone()],
             None => point.builds.clone(),
@@ -198,7 +224,6 @@ impl Session<'_> {
         self.build_all(prepared.iter().flat_map(|(_, point)| needed(point)).collect())?;
 
         let mut candidates = Vec::new();
-        let mut outcomes = BTreeMap::new();
         for (number, point) in prepared {
             match self.candidate(number, &point, target) {
                 Ok(Some(candidate)) => candidates.push(candidate),
@@ -208,7 +233,7 @@ impl Session<'_> {
                 }
             }
         }
-        Ok((candidates, outcomes))
+        Ok(candidates)
     }
 
     /// The candidate with its modules; `None` where the tuned stage is not launched at this shape.
@@ -232,23 +257,16 @@ impl Session<'_> {
         Ok(Some(Candidate { number, launchable: Launchable { pipeline, modules }, stage: stage.map(|_| 0) }))
     }
 
-    /// Times the candidates in as few processes as their deaths allow. Says whether the time budget ended it.
+    /// Times the candidates in as few processes as their deaths allow.
     fn time_candidates(
         &mut self,
         mut left: Vec<Candidate>,
         outcomes: &mut BTreeMap<usize, CandidateOutcome>,
-    ) -> Result<bool, Stop> {
-        /// Candidates a process, so that the time budget is looked at now and then.
-        const BATCH: usize = 32;
-        let started = Instant::now();
-        let mut deaths = 0;
+        deaths: &mut usize,
+    ) -> Result<(), Stop> {
         while !left.is_empty() {
-            if started.elapsed() > self.tools.tuning_budget {
-                return Ok(true);
-            }
-            let batch: Vec<Candidate> = left.iter().take(BATCH).cloned().collect();
-            let expected: Vec<usize> = batch.iter().map(|candidate| candidate.number).collect();
-            let task = Task::Tune { candidates: batch, protocol: self.tools.setting.protocols.tuning.clone() };
+            let expected: Vec<usize> = left.iter().map(|candidate| candidate.number).collect();
+            let task = Task::Tune { candidates: left.clone(), protocol: self.tools.setting.protocols.tuning.clone() };
             let mut heard = Vec::new();
             let observer = &mut self.tools.observer;
             let answer =
@@ -263,9 +281,9 @@ impl Session<'_> {
                 Ok(_) => {}
                 Err(ExecuteError::Interrupted) => return Err(Stop::Interrupted),
                 Err(ExecuteError::Failed(failure)) => {
-                    deaths += 1;
+                    *deaths += 1;
                     let died = expected.iter().find(|number| !outcomes.contains_key(number));
-                    let Some(&died) = died.filter(|_| deaths < MOST_DEATHS) else {
+                    let Some(&died) = died.filter(|_| *deaths < MOST_DEATHS) else {
                         return Err(Stop::Subject(failure));
                     };
                     outcomes.insert(died, CandidateOutcome::Failed(failure));
@@ -281,7 +299,7 @@ impl Session<'_> {
                 }));
             }
         }
-        Ok(false)
+        Ok(())
     }
 }
 

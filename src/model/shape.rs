@@ -36,6 +36,13 @@ impl fmt::Display for Shape {
 }
 
 impl Shape {
+    /// The parameters by which people tell shapes apart: those for which `is_named` holds, and b, s, t and dtype.
+    pub fn label(&self, is_named: impl Fn(&str) -> bool) -> Shape {
+        const ALWAYS: [&str; 4] = ["b", "s", "t", "dtype"];
+        let named = self.0.iter().filter(|(name, _)| ALWAYS.contains(&name.as_str()) || is_named(name));
+        Shape(named.map(|(name, value)| (name.clone(), value.clone())).collect())
+    }
+
     /// Parameters in the customary order: b, s, t first, then the rest by name, the dtype last.
     pub fn ordered(&self) -> impl Iterator<Item = (&str, &Value)> {
         const FIRST: [&str; 3] = ["b", "s", "t"];

@@ -104,6 +104,8 @@ pub struct Wanted<'a> {
     pub only: Option<&'a Expr>,
     /// Plan every run as stale.
     pub remeasure: bool,
+    /// Plan the next lower version of every listed kernel too: its dev log compares with it.
+    pub dev_logs: bool,
 }
 
 /// The ordered graph of an experiment.
@@ -119,6 +121,8 @@ pub struct Subject {
     pub id: KernelId,
     /// Every parameter that is not left to tuning.
     pub shape: Shape,
+    /// The parameters that name it for people.
+    pub label: Shape,
     /// Named by the experiment, not only as a baseline.
     pub listed: bool,
     /// Number of the experiment's shape that it belongs to; subjects of one group are measured in turn.
@@ -297,6 +301,7 @@ struct Planner<'a> {
 struct Want<'a> {
     package: &'a Package,
     shape: Shape,
+    label: Shape,
     modes: Vec<Mode>,
     listed: bool,
     group: usize,
@@ -365,13 +370,14 @@ impl<'a> Planner<'a> {
         if modes.is_empty() {
             return Ok(None);
         }
-        let index = self.add(package, shape, &modes, group);
+        let index = self.add(package, shape, given, &modes, group);
         self.wants[index].listed = true;
-        if modes.contains(&Mode::Event)
+        if self.wanted.dev_logs
+            && modes.contains(&Mode::Event)
             && let Some(previous) = self.predecessor(id)?
         {
             let shape = instantiate::complete_shape(previous, given, &self.root)?;
-            self.wants[index].previous = Some(self.add(previous, shape, &[Mode::Event], group));
+            self.wants[index].previous = Some(self.add(previous, shape, given, &[Mode::Event], group));
         }
         Ok(Some(index))
     }
@@ -397,10 +403,12 @@ impl<'a> Planner<'a> {
     }
 
     /// The subject of `package` at `shape`, one however often it is asked for.
-    fn add(&mut self, package: &'a Package, shape: Shape, modes: &[Mode], group: usize) -> usize {
+    fn add(&mut self, package: &'a Package, shape: Shape, given: &Shape, modes: &[Mode], group: usize) -> usize {
         let (wants, known) = (&mut self.wants, &mut self.known);
         let index = *known.entry((package.id.clone(), shape)).or_insert_with_key(|(_, shape)| {
-            wants.push(Want { package, shape: shape.clone(), modes: Vec::new(), listed: false, group, previous: None });
+            let label = shape.label(|name| given.get(name).is_some());
+            let (shape, modes) = (shape.clone(), Vec::new());
+            wants.push(Want { package, shape, label, modes, listed: false, group, previous: None });
             wants.len() - 1
         });
         let want = &mut self.wants[index];
@@ -431,7 +439,7 @@ impl<'a> Planner<'a> {
             Ok(package) => {
                 let shape = instantiate::complete_shape(package, given, &self.root)?;
                 let modes = self.wants[candidate].modes.clone();
-                BaselineSubject::Subject(self.add(package, shape, &modes, group))
+                BaselineSubject::Subject(self.add(package, shape, given, &modes, group))
             }
             Err(found) => found,
         };
@@ -465,8 +473,8 @@ struct Decider<'a> {
 impl Decider<'_> {
     fn subject(&self, want: Want<'_>) -> Result<Subject, PlanError> {
         let (state, runs) = self.state(&want)?;
-        let Want { package, shape, listed, group, previous, .. } = want;
-        Ok(Subject { id: package.id.clone(), shape, listed, group, previous, state, runs })
+        let Want { package, shape, label, listed, group, previous, .. } = want;
+        Ok(Subject { id: package.id.clone(), shape, label, listed, group, previous, state, runs })
     }
 
     fn state(&self, want: &Want<'_>) -> Result<(SubjectState, Vec<Run>), PlanError> {

@@ -93,7 +93,7 @@ impl Analysis<'_> {
 
 /// What a run is called in messages.
 pub(super) fn run_name(run: &Run) -> String {
-    format!("{} {} at {}", run.mode, run.id, run.shape)
+    format!("{} {} at {}", run.mode, run.id, run.label)
 }
 
 /// Numbers of `run`; `None` when it was skipped or has failed.

@@ -152,6 +152,7 @@ pub fn run(name: &str, version: u32, s: i64, mode: Mode) -> Run {
     Run {
         id: kernel(name, version),
         shape: shape(s),
+        label: shape(s),
         mode,
         tiling,
         device: cpu(),

@@ -21,6 +21,8 @@ pub struct Input {
 pub struct Run {
     pub id: KernelId,
     pub shape: Shape,
+    /// The parameters that name the run in tables: those that the experiment gives, and b, s, t and dtype.
+    pub label: Shape,
     pub mode: Mode,
     pub tiling: Tiling,
     /// The device that it is planned for.
@@ -51,7 +53,7 @@ pub enum Outcome {
 }
 
 /// A run beside one of its baselines.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     /// Index into [`Input::runs`].
     pub run: usize,
@@ -61,10 +63,25 @@ pub struct Comparison {
 }
 
 /// The other side of a comparison.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Baseline {
     /// Index into [`Input::runs`].
     Run(usize),
+    /// A result of another experiment or host.
+    Recorded(Recorded),
     /// There is none, e.g. `previous` of the base version.
     Missing { reason: String },
+}
+
+/// A run of a results file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recorded {
+    pub id: KernelId,
+    /// Nanoseconds: end to end and cold, or the sum of the stages.
+    pub ns: f64,
+    pub cost: Option<Cost>,
+    /// Name of the device that it was measured on.
+    pub device: String,
+    /// File that it was read from.
+    pub file: String,
 }

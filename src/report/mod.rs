@@ -18,7 +18,7 @@ mod tests;
 
 pub use analysis::AnalysisError;
 pub use bottleneck::{Bottleneck, Diagnosis, Evidence, diagnose};
-pub use input::{Baseline, Comparison, Input, Outcome, Run, StageCost};
+pub use input::{Baseline, Comparison, Input, Outcome, Recorded, Run, StageCost};
 pub use render::{RenderError, Renderer};
 pub use results::RESULTS_FORMAT;
 

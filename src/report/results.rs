@@ -216,7 +216,7 @@ fn comparisons<'a>(input: &'a Input, analyses: &[Option<Analysis<'_>>]) -> Vec<C
             name: &comparison.name,
             baseline: match comparison.baseline {
                 Baseline::Run(index) => Some(index),
-                Baseline::Missing { .. } => None,
+                Baseline::Recorded(_) | Baseline::Missing { .. } => None,
             },
             speed_ratio: compared.as_ref().ok().copied().filter(|ratio| ratio.is_finite()),
             reason: compared.err(),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::analysis::{Analysis, run_name};
 use super::input::{Comparison, Input, Outcome, Run};
 use super::numbers::{ABSENT, TimeUnit, cell, change_of_time, gb_per_s, percent_of, three_digits};
-use super::view::{basis, clocks, comparable, peak_source, taken};
+use super::view::{Previous, basis, clocks, comparable, peak_source, taken};
 use crate::model::Mode;
 use crate::model::record::Record;
 
@@ -121,7 +121,7 @@ fn result_row(analysis: &Analysis<'_>, unit: TimeUnit) -> ResultRow {
     ResultRow {
         kernel: kernel(analysis.run),
         version: analysis.run.id.version.to_string(),
-        shape: cell(&analysis.run.shape.to_string()),
+        shape: cell(&analysis.run.label.to_string()),
         time: unit.text(Some(whole.ns)),
         interval: interval.map_or(ABSENT.to_owned(), |interval| {
             format!("{} to {}", unit.text(Some(interval.low)), unit.text(Some(interval.high)))
@@ -153,18 +153,19 @@ fn comparison_table(
     name: &str,
     mode: Mode,
 ) -> Option<ComparisonTable> {
-    let pair = |comparison: &Comparison| {
-        let current = analyses.get(comparison.run)?.as_ref().filter(|current| current.run.mode == mode)?;
-        Some((comparable(input, analyses, &comparison.baseline, current).ok()?, current))
-    };
-    let pairs: Vec<_> =
-        input.comparisons.iter().filter(|comparison| comparison.name == name).filter_map(pair).collect();
+    let named = input.comparisons.iter().filter(|comparison| comparison.name == name);
+    let pairs: Vec<_> = named
+        .filter_map(|comparison| {
+            let current = analyses.get(comparison.run)?.as_ref().filter(|current| current.run.mode == mode)?;
+            Some((comparable(input, analyses, &comparison.baseline, current).ok()?, current))
+        })
+        .collect();
     let unit = TimeUnit::of_column(pairs.iter().flat_map(|(previous, current)| [previous.whole.ns, current.whole.ns]));
-    let row = |(previous, current): &(&Analysis<'_>, &Analysis<'_>)| ComparisonRow {
+    let row = |(previous, current): &(Previous<'_>, &Analysis<'_>)| ComparisonRow {
         kernel: kernel(current.run),
         version: current.run.id.version.to_string(),
-        shape: cell(&current.run.shape.to_string()),
-        against: cell(&previous.run.id.to_string()),
+        shape: cell(&current.run.label.to_string()),
+        against: cell(&previous.id.to_string()),
         previous: unit.text(Some(previous.whole.ns)),
         current: unit.text(Some(current.whole.ns)),
         change: change_of_time(Some(previous.whole.ns), Some(current.whole.ns)),

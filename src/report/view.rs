@@ -1,10 +1,12 @@
 //! Views of a profile: the names and finished texts that the template `profile.md.hbs` may use. Arithmetic comes from
 //! `analysis`, rounding and units from `numbers`; no I/O.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::analysis::{Analysis, DRAM, OCCUPANCY, Part, TENSOR_CORE, run_name};
-use super::input::{Baseline, Input, Outcome};
+use super::input::{Recorded, Baseline, Input, Outcome};
 use super::numbers::{
     ABSENT, TimeUnit, cell, change_of_rate, change_of_time, fixed, gb_per_s, microseconds, percent, percent_of,
     three_digits,
@@ -12,7 +14,7 @@ use super::numbers::{
 use crate::model::device::PeakSource;
 use crate::model::protocol::Counters;
 use crate::model::record::Record;
-use crate::model::{Choices, Mode, Peaks, Shape};
+use crate::model::{Choices, KernelId, Mode, Peaks, Shape, Timing};
 use crate::stats::{Basis, Summary};
 
 /// Everything that a profile's template can name.
@@ -269,8 +271,8 @@ fn baselines(
             Ok(previous) => {
                 let first = tables.is_empty();
                 let heading = if first { "vs Baseline".to_owned() } else { format!("vs Baseline: {name}") };
-                let against = against(&name, previous, current);
-                tables.push(BaselineTable { heading, rows: change_rows(previous, current), against });
+                let against = format!("{name} is {}, {}", cell(&previous.id.to_string()), previous.origin);
+                tables.push(BaselineTable { heading, rows: change_rows(&previous, current), against });
             }
             Err(reason) => notes.push(format!("No table against {name}: {}.", cell(&reason))),
         }
@@ -283,21 +285,69 @@ fn baselines(
     (tables, notes)
 }
 
+/// The other side of a comparison, wherever it comes from.
+pub(super) struct Previous<'a> {
+    pub id: &'a KernelId,
+    pub whole: Part,
+    /// Medians, in nanoseconds.
+    timings: BTreeMap<Timing, f64>,
+    /// Nanoseconds, by name.
+    stages: BTreeMap<&'a str, f64>,
+    /// When and where it was measured.
+    origin: String,
+}
+
+impl<'a> Previous<'a> {
+    fn measured(previous: &'a Analysis<'_>, current: &Analysis<'_>) -> Previous<'a> {
+        let shares_a_session = previous
+            .records
+            .iter()
+            .any(|old| current.records.iter().any(|new| new.position.session == old.position.session));
+        let session = if shares_a_session { "in the same session" } else { "in another session" };
+        Previous {
+            id: &previous.run.id,
+            whole: previous.whole.clone(),
+            timings: previous.timings.iter().map(|(timing, summary)| (*timing, summary.median)).collect(),
+            stages: previous.stages.iter().map(|stage| (stage.name.as_str(), stage.ns)).collect(),
+            origin: format!("taken {} {session}", taken(previous.records)),
+        }
+    }
+
+    fn recorded(recorded: &'a Recorded, current: &Analysis<'_>) -> Previous<'a> {
+        Previous {
+            id: &recorded.id,
+            whole: Part {
+                ns: recorded.ns,
+                summary: None,
+                cost: recorded.cost,
+                roof: None,
+                counters: None,
+                diagnosis: None,
+                name: current.whole.name.clone(),
+            },
+            timings: BTreeMap::new(),
+            stages: BTreeMap::new(),
+            origin: format!("recorded in {} on {}, in another session", cell(&recorded.file), cell(&recorded.device)),
+        }
+    }
+}
+
 /// The baseline's numbers, or why there is nothing to compare with.
-pub(super) fn comparable<'a, 'r>(
-    input: &Input,
-    analyses: &'a [Option<Analysis<'r>>],
-    baseline: &Baseline,
+pub(super) fn comparable<'a>(
+    input: &'a Input,
+    analyses: &'a [Option<Analysis<'_>>],
+    baseline: &'a Baseline,
     current: &Analysis<'_>,
-) -> Result<&'a Analysis<'r>, String> {
+) -> Result<Previous<'a>, String> {
     let index = match baseline {
         Baseline::Missing { reason } => return Err(reason.clone()),
+        Baseline::Recorded(recorded) => return Ok(Previous::recorded(recorded, current)),
         Baseline::Run(index) => *index,
     };
     let Some(run) = input.runs.get(index) else { return Err("the baseline is not part of the experiment".to_owned()) };
     if let Some(previous) = analyses.get(index).and_then(Option::as_ref) {
         return match previous.newest().environment.device.id == current.newest().environment.device.id {
-            true => Ok(previous),
+            true => Ok(Previous::measured(previous, current)),
             false => Err(format!("{} was measured on another device", run_name(run))),
         };
     }
@@ -308,16 +358,7 @@ pub(super) fn comparable<'a, 'r>(
     })
 }
 
-fn against(name: &str, previous: &Analysis<'_>, current: &Analysis<'_>) -> String {
-    let shares_a_session = previous
-        .records
-        .iter()
-        .any(|old| current.records.iter().any(|new| new.position.session == old.position.session));
-    let session = if shares_a_session { "in the same session" } else { "in another session" };
-    format!("{name} is {}, taken {} {session}", cell(&previous.run.id.to_string()), taken(previous.records))
-}
-
-fn change_rows(previous: &Analysis<'_>, current: &Analysis<'_>) -> Vec<ChangeRow> {
+fn change_rows(previous: &Previous<'_>, current: &Analysis<'_>) -> Vec<ChangeRow> {
     let duration = if current.stages.is_empty() { "Duration (us)" } else { "Sum of stages (us)" };
     let mut rows = vec![time_row(duration, previous.whole.ns, current.whole.ns)];
     let mut rate = |metric: &str, scale: f64, of: &dyn Fn(&Part) -> Option<f64>| {
@@ -329,11 +370,11 @@ fn change_rows(previous: &Analysis<'_>, current: &Analysis<'_>) -> Vec<ChangeRow
     rate("Fraction of roofline (%)", 100.0, &Part::fraction);
     for (timing, new) in current.timings.iter().skip(1) {
         let old = previous.timings.get(timing);
-        rows.extend(old.map(|old| time_row(&format!("{timing} (us)"), old.median, new.median)));
+        rows.extend(old.map(|old| time_row(&format!("{timing} (us)"), *old, new.median)));
     }
     for new in &current.stages {
-        let old = previous.stages.iter().find(|old| old.name == new.name);
-        rows.extend(old.map(|old| time_row(&format!("Stage {} (us)", cell(&new.name)), old.ns, new.ns)));
+        let old = previous.stages.get(new.name.as_str());
+        rows.extend(old.map(|old| time_row(&format!("Stage {} (us)", cell(&new.name)), *old, new.ns)));
     }
     for (metric, counter) in [("Occupancy (%)", OCCUPANCY), ("TC Util (%)", TENSOR_CORE)] {
         rows.extend(rate_row(metric, previous.whole.counter(counter), current.whole.counter(counter)));

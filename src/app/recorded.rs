@@ -1,0 +1,71 @@
+//! Baselines from a results file: what an experiment, here or elsewhere, once wrote as results.json.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::model::record::Format;
+use crate::model::{DeviceId, KernelId, Mode, Shape};
+use crate::report::{Baseline, RESULTS_FORMAT, Recorded, Run};
+use crate::roofline::Cost;
+
+/// The part of results.json that a comparison needs.
+#[derive(Debug, Deserialize)]
+struct Results {
+    format: Format,
+    runs: Vec<RunResult>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RunResult {
+    #[serde(flatten)]
+    id: KernelId,
+    shape: Shape,
+    mode: Mode,
+    device: DeviceId,
+    whole: Option<Whole>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Whole {
+    ns: f64,
+    cost: Option<Cost>,
+}
+
+/// A results file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordedError {
+    #[error("baseline {}: {error}; name a results.json that can be read", path.display())]
+    Io { path: PathBuf, error: std::io::Error },
+    #[error("baseline {}: {error}; name a results.json that mlarun wrote", path.display())]
+    Json { path: PathBuf, error: serde_json::Error },
+    #[error("baseline {}: its format is {major}, and this program reads {}", path.display(), RESULTS_FORMAT.major)]
+    Newer { path: PathBuf, major: u32 },
+}
+
+/// The result of the same kernel, version, shape and mode as `run` in the file `path`.
+///
+/// # Errors
+/// The file cannot be read or is no results file; a file without such a run gives a baseline that is missing.
+pub(super) fn recorded(path: &Path, run: &Run) -> Result<Baseline, RecordedError> {
+    let text = fs::read(path).map_err(|error| RecordedError::Io { path: path.to_owned(), error })?;
+    let results: Results =
+        serde_json::from_slice(&text).map_err(|error| RecordedError::Json { path: path.to_owned(), error })?;
+    if results.format.major != RESULTS_FORMAT.major {
+        return Err(RecordedError::Newer { path: path.to_owned(), major: results.format.major });
+    }
+    let same = |other: &&RunResult| other.id == run.id && other.shape == run.shape && other.mode == run.mode;
+    let found = results.runs.iter().find(same).and_then(|found| Some((found, found.whole.as_ref()?)));
+    let file = path.display().to_string();
+    Ok(match found {
+        Some((found, whole)) => Baseline::Recorded(Recorded {
+            id: found.id.clone(),
+            ns: whole.ns,
+            cost: whole.cost,
+            device: found.device.name.clone(),
+            file,
+        }),
+        None => Baseline::Missing { reason: format!("{file} holds no such run") },
+    })
+}
