@@ -40,9 +40,8 @@ pub fn tuned() -> Result<Vec<Figure>> {
 
 /// A manifest of `100 · lengths` shapes in event mode, one round each.
 fn many(kernel: &str, version: &str, lengths: usize) -> String {
-    let list = |values: &mut dyn Iterator<Item = usize>| {
-        values.map(|value| value.to_string()).collect::<Vec<_>>().join(", ")
-    };
+    let list =
+        |values: &mut dyn Iterator<Item = usize>| values.map(|value| value.to_string()).collect::<Vec<_>>().join(", ");
     let (s, t) = (list(&mut (1..=100)), list(&mut (0..lengths).map(|step| 256 + 4 * step)));
     format!(
         "schema = 1\n[experiment]\nname = \"many\"\nkernels = [\"{kernel}\"]\nversions = [\"{version}\"]\n\

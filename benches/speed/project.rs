@@ -9,12 +9,10 @@ use mlarun::app::{Bench, Ledger, Machine, Project, Workspace, record_kind};
 use mlarun::expr::Scope;
 use mlarun::manifest::{self, Experiment, Source};
 use mlarun::model::protocol::{Counters, Samples, Verification};
-use mlarun::model::record::{
-    AnnotationPass, Body, Labels, Position, Record, SampleSet, StageMeasurement,
-};
+use mlarun::model::record::{AnnotationPass, Body, Labels, Position, Record, SampleSet, StageMeasurement};
 use mlarun::model::{DeviceKind, Mode, Timing};
 use mlarun::plan::space::search;
-use mlarun::plan::{Prepared, SubjectState, Wanted, BuildKeys};
+use mlarun::plan::{BuildKeys, Prepared, SubjectState, Wanted};
 use mlarun::store::tuning::{Outcome, Tried, Tuning, Tunings};
 use mlarun::store::{Store, Tags};
 use tempfile::TempDir;

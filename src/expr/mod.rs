@@ -161,6 +161,9 @@ impl FromStr for Expr {
     type Err = ParseError;
 
     fn from_str(source: &str) -> Result<Self, Self::Err> {
+        if let Some(parsed) = Parsed::without_parser(source) {
+            return Ok(Expr(Arc::new(parsed)));
+        }
         let program = Program::compile(source).map_err(|errors| ParseError::first_of(source, &errors))?;
         let references = program.references();
         let variables: BTreeSet<String> = references.variables().into_iter().map(str::to_owned).collect();
@@ -170,10 +173,52 @@ impl FromStr for Expr {
         collect_fields(program.expression(), &mut fields);
         let form = match source.parse() {
             Ok(value) => Form::Integer(value),
-            Err(_) if variables.len() == 1 && variables.contains(source) => Form::Name,
             Err(_) => Form::Program(program),
         };
         Ok(Expr(Arc::new(Parsed { source: source.to_owned(), form, variables, functions, fields })))
+    }
+}
+
+/// Words that CEL keeps for itself; an expression that is one of them is no name.
+const RESERVED: [&str; 21] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "namespace",
+    "null",
+    "package",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
+];
+
+impl Parsed {
+    /// Names and decimal numbers, most of what a kernel package holds, need no parser.
+    fn without_parser(source: &str) -> Option<Parsed> {
+        let bytes = source.as_bytes();
+        let form = match bytes.first()? {
+            b'0'..=b'9' if bytes.iter().all(u8::is_ascii_digit) => Form::Integer(source.parse().ok()?),
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' if !RESERVED.contains(&source) => {
+                let is_name = bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+                is_name.then_some(Form::Name)?
+            }
+            _ => return None,
+        };
+        let variables = matches!(form, Form::Name).then(|| source.to_owned()).into_iter().collect();
+        let (functions, fields) = (BTreeSet::new(), BTreeSet::new());
+        Some(Parsed { source: source.to_owned(), form, variables, functions, fields })
     }
 }
 
@@ -426,5 +471,19 @@ mod tests {
         assert_eq!(reason("s == "), "it ends too early");
         assert_eq!(reason("(s = 16)"), "token recognition error at: '= '");
         assert_eq!(reason("s == s t"), "`t` does not fit here");
+    }
+
+    #[test]
+    fn names_and_numbers_are_what_the_parser_makes_of_them() {
+        for source in ["s", "_x", "block_t", "B2", "0", "007", "9223372036854775807"] {
+            let program = Program::compile(source).expect(source);
+            let parsed = Parsed::without_parser(source).expect(source);
+            let variables: BTreeSet<String> = program.references().variables().into_iter().map(str::to_owned).collect();
+            assert_eq!(parsed.variables, variables, "{source}");
+            assert!(program.references().functions().is_empty());
+        }
+        for source in RESERVED.into_iter().chain(["", "2s", "-1", "9223372036854775808", " s", "s.t", "ü", "s s"]) {
+            assert!(Parsed::without_parser(source).is_none(), "{source}");
+        }
     }
 }

@@ -452,10 +452,7 @@ impl<'a> Planner<'a> {
         let subjects = self
             .wants
             .into_par_iter()
-            .map_init(
-                || Decider::new(setting, facts, wanted),
-                |decider, want| decider.subject(want),
-            )
+            .map_init(|| Decider::new(setting, facts, wanted), |decider, want| decider.subject(want))
             .collect::<Result<_, _>>()?;
         Ok(Plan { subjects, comparisons: self.comparisons })
     }
