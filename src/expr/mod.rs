@@ -4,12 +4,15 @@
 //! Integers are 64-bit and overflow is an error; `/` of integers truncates. Functions beside CEL's own:
 //! `min(a, …)`, `max(a, …)`, `ceil_div(a, b)`, `sqrt(x)`, `size_of(dtype)` (bytes an element).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use cel::common::ast::Expr as Ast;
+use cel::common::types::{CelBool, CelDouble, CelInt, CelString};
+use cel::common::value::CowVal;
+use cel::context::VariableResolver;
 use cel::extractors::Arguments;
 use cel::{Context, ExecutionError, IdedExpr, ParseErrors, Program};
 
@@ -103,7 +106,7 @@ impl Expr {
             }
             Form::Program(program) => program,
         };
-        match program.execute(&scope.context) {
+        match scope.execute(program) {
             Ok(cel::Value::Int(value)) => Ok(Value::Int(value)),
             Ok(cel::Value::UInt(value)) => {
                 i64::try_from(value).map(Value::Int).map_err(|_| error(format!("{value} exceeds 64 bits")))
@@ -161,6 +164,9 @@ impl FromStr for Expr {
     type Err = ParseError;
 
     fn from_str(source: &str) -> Result<Self, Self::Err> {
+        if let Some(parsed) = Parsed::without_parser(source) {
+            return Ok(Expr(Arc::new(parsed)));
+        }
         let program = Program::compile(source).map_err(|errors| ParseError::first_of(source, &errors))?;
         let references = program.references();
         let variables: BTreeSet<String> = references.variables().into_iter().map(str::to_owned).collect();
@@ -170,10 +176,52 @@ impl FromStr for Expr {
         collect_fields(program.expression(), &mut fields);
         let form = match source.parse() {
             Ok(value) => Form::Integer(value),
-            Err(_) if variables.len() == 1 && variables.contains(source) => Form::Name,
             Err(_) => Form::Program(program),
         };
         Ok(Expr(Arc::new(Parsed { source: source.to_owned(), form, variables, functions, fields })))
+    }
+}
+
+/// Words that CEL keeps for itself; an expression that is one of them is no name.
+const RESERVED: [&str; 21] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "namespace",
+    "null",
+    "package",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
+];
+
+impl Parsed {
+    /// Names and decimal numbers, most of what a kernel package holds, need no parser.
+    fn without_parser(source: &str) -> Option<Parsed> {
+        let bytes = source.as_bytes();
+        let form = match bytes.first()? {
+            b'0'..=b'9' if bytes.iter().all(u8::is_ascii_digit) => Form::Integer(source.parse().ok()?),
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' if !RESERVED.contains(&source) => {
+                let is_name = bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+                is_name.then_some(Form::Name)?
+            }
+            _ => return None,
+        };
+        let variables = matches!(form, Form::Name).then(|| source.to_owned()).into_iter().collect();
+        let (functions, fields) = (BTreeSet::new(), BTreeSet::new());
+        Some(Parsed { source: source.to_owned(), form, variables, functions, fields })
     }
 }
 
@@ -264,10 +312,23 @@ pub struct EvalError {
 
 /// Names and values that expressions are evaluated with. Inner scopes see their parents' names.
 pub struct Scope<'p> {
-    context: Context<'p, 'static>,
-    /// The scalars of `context`, to be read without the interpreter.
+    functions: Functions<'p>,
+    names: Names<'p>,
+}
+
+/// The functions, of which every inner scope has the same.
+enum Functions<'p> {
+    Own(Box<Context<'static, 'static>>),
+    Outer(&'p Context<'static, 'static>),
+}
+
+/// Names as the interpreter asks for them.
+#[derive(Default)]
+struct Names<'p> {
     scalars: BTreeMap<String, Value>,
-    outer: Option<&'p Scope<'p>>,
+    /// Names of which `name.key` has a value.
+    choices: BTreeMap<String, Choices>,
+    outer: Option<&'p Names<'p>>,
 }
 
 impl Default for Scope<'static> {
@@ -289,36 +350,84 @@ impl Scope<'static> {
             .and_then(|()| context.add_function("sqrt", |value: cel::Value| number("sqrt", &value).map(f64::sqrt)))
             .and_then(|()| context.add_function("size_of", size_of));
         declared.expect("no name of ours is one of CEL's");
-        Scope { context, scalars: BTreeMap::new(), outer: None }
+        Scope { functions: Functions::Own(Box::new(context)), names: Names::default() }
     }
 }
 
 impl Scope<'_> {
     /// A scope inside this one, without names of its own.
     pub fn inner(&self) -> Scope<'_> {
-        Scope { context: self.context.new_inner_scope(), scalars: BTreeMap::new(), outer: Some(self) }
+        let functions = Functions::Outer(self.functions());
+        Scope { functions, names: Names { outer: Some(&self.names), ..Names::default() } }
+    }
+
+    fn functions(&self) -> &Context<'static, 'static> {
+        match &self.functions {
+            Functions::Own(context) => context,
+            Functions::Outer(context) => context,
+        }
     }
 
     /// The scalar called `name`, here or in an outer scope.
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.scalars.get(name).or_else(|| self.outer?.get(name))
+        self.names.chain().find_map(|names| names.scalars.get(name))
     }
 
     /// Gives `name` a value, hiding an outer one.
     pub fn set(&mut self, name: &str, value: &Value) {
-        self.context.add_variable_from_value(name, to_cel(value));
-        self.scalars.insert(name.to_owned(), value.clone());
+        self.names.scalars.insert(name.to_owned(), value.clone());
     }
 
-    /// Gives `name.key` a value for every choice.
+    /// Gives `name.key` a value for every choice, hiding all of an outer `name`.
     pub fn set_choices(&mut self, name: &str, choices: &Choices) {
-        let map: std::collections::HashMap<String, cel::Value> =
-            choices.iter().map(|(key, value)| (key.clone(), to_cel(value))).collect();
-        self.context.add_variable_from_value(name, map);
+        self.names.choices.insert(name.to_owned(), choices.clone());
+    }
+
+    fn execute(&self, program: &Program) -> Result<cel::Value, ExecutionError> {
+        let functions: &Context<'_, '_> = self.functions();
+        let mut context = functions.new_inner_scope();
+        context.set_variable_resolver(&self.names);
+        program.execute(&context)
     }
 }
 
-fn to_cel(value: &Value) -> cel::Value {
+impl<'p> Names<'p> {
+    /// These names, then the outer ones, innermost first.
+    fn chain(&self) -> impl Iterator<Item = &Names<'p>> {
+        std::iter::successors(Some(self), |names| names.outer)
+    }
+
+    fn choices(&self, name: &str) -> Option<&Choices> {
+        self.chain().find_map(|names| names.choices.get(name))
+    }
+}
+
+/// Asked for `name.key` as a whole first, then for `name`.
+impl VariableResolver for Names<'_> {
+    fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
+        if let Some((name, key)) = variable.split_once('.') {
+            return self.choices(name)?.get(key).map(to_cel);
+        }
+        if let Some(value) = self.chain().find_map(|names| names.scalars.get(variable)) {
+            return Some(to_cel(value));
+        }
+        let choices = self.choices(variable)?;
+        let map: HashMap<String, cel::Value> =
+            choices.iter().map(|(key, value)| (key.clone(), to_cel_value(value))).collect();
+        cel::Value::from(map).try_into().ok().map(CowVal::Owned)
+    }
+}
+
+fn to_cel(value: &Value) -> CowVal<'_, '_> {
+    match value {
+        Value::Bool(value) => CowVal::owned(CelBool::from(*value)),
+        Value::Int(value) => CowVal::owned(CelInt::from(*value)),
+        Value::Float(value) => CowVal::owned(CelDouble::from(*value)),
+        Value::Text(value) => CowVal::owned(CelString::from(value.as_str())),
+    }
+}
+
+fn to_cel_value(value: &Value) -> cel::Value {
     match value {
         Value::Bool(value) => cel::Value::Bool(*value),
         Value::Int(value) => cel::Value::Int(*value),
@@ -426,5 +535,19 @@ mod tests {
         assert_eq!(reason("s == "), "it ends too early");
         assert_eq!(reason("(s = 16)"), "token recognition error at: '= '");
         assert_eq!(reason("s == s t"), "`t` does not fit here");
+    }
+
+    #[test]
+    fn names_and_numbers_are_what_the_parser_makes_of_them() {
+        for source in ["s", "_x", "block_t", "B2", "0", "007", "9223372036854775807"] {
+            let program = Program::compile(source).expect(source);
+            let parsed = Parsed::without_parser(source).expect(source);
+            let variables: BTreeSet<String> = program.references().variables().into_iter().map(str::to_owned).collect();
+            assert_eq!(parsed.variables, variables, "{source}");
+            assert!(program.references().functions().is_empty());
+        }
+        for source in RESERVED.into_iter().chain(["", "2s", "-1", "9223372036854775808", " s", "s.t", "ü", "s s"]) {
+            assert!(Parsed::without_parser(source).is_none(), "{source}");
+        }
     }
 }

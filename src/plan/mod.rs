@@ -452,10 +452,7 @@ impl<'a> Planner<'a> {
         let subjects = self
             .wants
             .into_par_iter()
-            .map_init(
-                || Decider { setting, facts, wanted, root: Scope::new(), builds: BuildKeys::default() },
-                |decider, want| decider.subject(want),
-            )
+            .map_init(|| Decider::new(setting, facts, wanted), |decider, want| decider.subject(want))
             .collect::<Result<_, _>>()?;
         Ok(Plan { subjects, comparisons: self.comparisons })
     }
@@ -468,9 +465,16 @@ struct Decider<'a> {
     wanted: Wanted<'a>,
     root: Scope<'static>,
     builds: BuildKeys,
+    /// By mode, as they enter keys.
+    protocols: HashMap<Mode, serde_json::Value>,
 }
 
-impl Decider<'_> {
+impl<'a> Decider<'a> {
+    fn new(setting: &'a Setting<'a>, facts: &'a dyn Facts, wanted: Wanted<'a>) -> Self {
+        let protocols = Mode::ALL.into_iter().map(|mode| (mode, setting.protocols.material(mode))).collect();
+        Decider { setting, facts, wanted, root: Scope::new(), builds: BuildKeys::default(), protocols }
+    }
+
     fn subject(&self, want: Want<'_>) -> Result<Subject, PlanError> {
         let (state, runs) = self.state(&want)?;
         let Want { package, shape, label, listed, group, previous, .. } = want;
@@ -503,9 +507,21 @@ impl Decider<'_> {
     fn decide(&self, package: &Package, shape: &Shape) -> Result<(Tiling, Vec<Tuning>), PlanError> {
         let mut tiling = Tiling::default();
         let mut pending = Vec::new();
-        for target in space::targets(package, shape, self.setting.device.cores.len(), &self.root)? {
-            let (key, points) = tuning_key(self.setting, package, shape, &tiling, &target, &self.root, &self.builds)?;
+        let cores = self.setting.device.cores.len();
+        let targets = space::targets(package, shape, cores, &self.root)?;
+        if targets.is_empty() {
+            return Ok((tiling, pending));
+        }
+        let bound = space::bound(package, shape, cores, &self.root)?;
+        let prepare = |tiling: &Tiling| Prepared::new(self.setting, package, shape, tiling, &self.root, &self.builds);
+        // What all stages' tunings start from.
+        let untuned = prepare(&tiling)?;
+        for target in targets {
             let is_known = pending.is_empty() || target != TuneTarget::Pipeline;
+            let tuned = if target == TuneTarget::Pipeline { Some(prepare(&tiling)?) } else { None };
+            let axes = space::axes_in(package, &target, shape, &bound.scope)?;
+            let points = axes.total();
+            let key = tuning_material(self.setting, package, &target, &axes, tuned.as_ref().unwrap_or(&untuned)).key();
             let known = if is_known { self.facts.tuning(&package.id, &target, &key)? } else { None };
             match known {
                 Some(choices) => decide(&mut tiling, &target, choices),
@@ -516,8 +532,7 @@ impl Decider<'_> {
     }
 
     fn run(&self, want: &Want<'_>, subject: Key, mode: Mode, floor_ns: Option<f64>) -> Run {
-        let protocol = self.setting.protocols.material(mode);
-        let key = prepare::measurement(self.setting, subject, mode, &protocol).key();
+        let key = prepare::measurement(self.setting, subject, mode, &self.protocols[&mode]).key();
         let slot = Slot { id: &want.package.id, shape: &want.shape, mode, device: &self.setting.device.id.name };
         let run = Run { mode, key: Some(key), state: self.run_state(key, &slot), estimate_ns: 0.0 };
         self.skipped_or_estimated(run, floor_ns)
@@ -580,9 +595,9 @@ pub fn tuning_key(
     root: &Scope<'_>,
     builds: &BuildKeys,
 ) -> Result<(Key, u128), InstantiateError> {
-    with_tuning_material(setting, package, shape, tiling, target, root, builds, |material| {
-        (material.key(), material.axes.axes.iter().map(|(_, values)| values.len() as u128).product())
-    })
+    let axes = space::axes(package, target, shape, setting.device.cores.len(), root)?;
+    let prepared = before_tuning(setting, package, shape, tiling, target, root, builds)?;
+    Ok((tuning_material(setting, package, target, &axes, &prepared).key(), axes.total()))
 }
 
 /// Everything that the key of the tuning of `target` depends on.
@@ -598,13 +613,15 @@ pub fn tuning_explanation(
     root: &Scope<'_>,
     builds: &BuildKeys,
 ) -> Result<serde_json::Value, InstantiateError> {
-    with_tuning_material(setting, package, shape, tiling, target, root, builds, |material| {
-        serde_json::to_value(material).expect("key material serialises to JSON")
-    })
+    let axes = space::axes(package, target, shape, setting.device.cores.len(), root)?;
+    let prepared = before_tuning(setting, package, shape, tiling, target, root, builds)?;
+    let material = tuning_material(setting, package, target, &axes, &prepared);
+    Ok(serde_json::to_value(material).expect("key material serialises to JSON"))
 }
 
-#[expect(clippy::too_many_arguments, reason = "what a tuning depends on, each a different thing")]
-fn with_tuning_material<T>(
+/// The kernel as the tuning of `target` starts from it: stages are tuned one by one, independent of one another; the
+/// pipeline with the stages' tilings.
+fn before_tuning(
     setting: &Setting<'_>,
     package: &Package,
     shape: &Shape,
@@ -612,28 +629,36 @@ fn with_tuning_material<T>(
     target: &TuneTarget,
     root: &Scope<'_>,
     builds: &BuildKeys,
-    then: impl FnOnce(&keys::TuningMaterial<'_>) -> T,
-) -> Result<T, InstantiateError> {
-    let axes = space::axes(package, target, shape, setting.device.cores.len(), root)?;
-    // Stages are tuned one by one, independent of one another; the pipeline with the stages' tilings.
-    let decided = if *target == TuneTarget::Pipeline { tiling.clone() } else { Tiling::default() };
-    let prepared = Prepared::new(setting, package, shape, &decided, root, builds)?;
+) -> Result<Prepared, InstantiateError> {
+    let untuned = Tiling::default();
+    let tiling = if *target == TuneTarget::Pipeline { tiling } else { &untuned };
+    Prepared::new(setting, package, shape, tiling, root, builds)
+}
+
+/// `prepared` is the kernel as [`before_tuning`] gives it.
+fn tuning_material<'a>(
+    setting: &'a Setting<'_>,
+    package: &'a Package,
+    target: &TuneTarget,
+    axes: &'a space::Axes,
+    prepared: &'a Prepared,
+) -> keys::TuningMaterial<'a> {
     let defines = package.stages.iter().map(|stage| {
         let macros = stage.defines.iter().map(|(name, expr)| (name.as_str(), expr.source())).collect();
         (stage.name.as_str(), macros)
     });
-    Ok(then(&keys::TuningMaterial {
+    keys::TuningMaterial {
         builds: prepared.builds_by_stage(),
         defines: defines.collect(),
         target: target.to_string(),
-        axes: &axes,
+        axes,
         launches: &prepared.pipeline().stages,
         buffers: &prepared.pipeline().buffers,
-        decided: &decided.stages,
+        decided: &prepared.tiling.stages,
         device: &setting.device.id,
         protocol: &setting.protocols.tuning,
         limits: setting.protocols.search,
-    }))
+    }
 }
 
 fn too_large(prepared: &Prepared, device: &Device) -> Option<String> {

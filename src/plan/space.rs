@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::instantiate::{InstantiateError, bind, defaults, is_launched};
+use super::instantiate::{Bound, InstantiateError, bind, defaults, is_launched};
 use crate::catalog::{Package, Space};
 use crate::expr::{Expr, Scope};
 use crate::model::{Choices, Shape, Tiling, Value};
@@ -59,7 +59,8 @@ pub struct Axes {
 }
 
 impl Axes {
-    fn total(&self) -> u128 {
+    /// Points of the whole space, before constraints.
+    pub fn total(&self) -> u128 {
         self.axes.iter().map(|(_, values)| values.len() as u128).product()
     }
 
@@ -114,12 +115,31 @@ pub fn axes(
     cores: usize,
     root: &Scope<'_>,
 ) -> Result<Axes, InstantiateError> {
-    let scope = bind(package, shape, &Choices::new(), cores, root)?.scope;
+    axes_in(package, target, shape, &bound(package, shape, cores, root)?.scope)
+}
+
+/// The names that axes are evaluated with: nothing has been tuned.
+pub(super) fn bound<'p>(
+    package: &Package,
+    shape: &Shape,
+    cores: usize,
+    root: &'p Scope<'p>,
+) -> Result<Bound<'p>, InstantiateError> {
+    bind(package, shape, &Choices::new(), cores, root)
+}
+
+/// As [`axes`], with the names of [`bound`].
+pub(super) fn axes_in(
+    package: &Package,
+    target: &TuneTarget,
+    shape: &Shape,
+    scope: &Scope<'_>,
+) -> Result<Axes, InstantiateError> {
     let place = format!("tiling space of {target}");
     let values = |exprs: &[Expr]| -> Result<Vec<Value>, InstantiateError> {
         let mut values = Vec::new();
         for expr in exprs {
-            let value = expr.eval(&scope).map_err(|source| InstantiateError::Expression {
+            let value = expr.eval(scope).map_err(|source| InstantiateError::Expression {
                 kernel: package.id.to_string(),
                 place: place.clone(),
                 source,

@@ -169,24 +169,3 @@ fn a_results_file_parses_and_has_a_version() {
     });
     assert_eq!(by_status, BTreeMap::from([("failed".into(), 1), ("measured".into(), 7), ("skipped".into(), 1)]));
 }
-
-/// A figure, not a check: `cargo test --release --lib rendering_speed -- --ignored --nocapture`.
-#[test]
-#[ignore = "prints how long 1,000 records take to render"]
-fn rendering_speed() {
-    let mut input = Input { experiment: "many".into(), runs: vec![], comparisons: vec![] };
-    for index in 0..1000 {
-        let mut run = run("mla_var6_plus", index % 3, i64::from(index), Mode::Event);
-        run.outcome = Outcome::Measured(vec![event_record(&run, index.into(), 1000.0 + f64::from(index))]);
-        input.runs.push(run);
-    }
-    let renderer = renderer();
-    let start = std::time::Instant::now();
-    let report = report(&input);
-    let mut bytes = report.experiment(&renderer).expect("it renders").len() + report.results_json().len();
-    bytes += report.results_csv().expect("it is written").len();
-    for index in 0..input.runs.len() {
-        bytes += report.profile(&renderer, index).expect("it renders").expect("it was measured").len();
-    }
-    println!("{bytes} bytes in {:.3} s", start.elapsed().as_secs_f64());
-}

@@ -396,39 +396,3 @@ fn collecting_by_size_removes_the_oldest_first() {
     assert_eq!(records.each_ref().map(|record| count(&store, record)), [1, 1, 0, 0]);
     assert_eq!(store.gc(&Policy::default()).expect("collected"), Collected::default());
 }
-
-/// Not a check but a measurement: `cargo test --release --lib store::tests::open_speed -- --ignored --nocapture`.
-#[test]
-#[ignore = "prints how long opening takes; run by hand in release"]
-fn open_speed() {
-    for records in [10_000, 100_000] {
-        let out = tempfile::tempdir().expect("a folder");
-        let store = open(out.path());
-        let files = &store.files;
-        for number in 0..records {
-            let record = record(number, 10);
-            let text = envelope::encode("record", &record).expect("serialises");
-            let name = record.key.to_string();
-            let path = files.absolute(&format!("event/{}/{name}-20231114T221330.000000000Z-s_1-0.json", &name[..2]));
-            atomic::write(&path, &text, Durability::Cached).expect("written");
-        }
-        for (what, times) in [("indexing", 1), ("opening", 10)] {
-            let before = cpu_ticks();
-            let start = |_| {
-                let start = std::time::Instant::now();
-                assert_eq!(open(out.path()).facts().len() as u64, records);
-                start.elapsed()
-            };
-            let shortest = (0..times).map(start).min().expect("at least once");
-            let cpu_ms = (cpu_ticks() - before) * 10 / times;
-            println!("{what} {records} records: {} ms at best, {cpu_ms} ms of CPU time", shortest.as_millis());
-        }
-    }
-}
-
-/// CPU time of this process in hundredths of a second.
-fn cpu_ticks() -> u64 {
-    let stat = fs::read_to_string("/proc/self/stat").expect("a Linux host");
-    let after_name = stat.rsplit(')').next().expect("fields");
-    after_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
-}
