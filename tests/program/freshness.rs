@@ -118,7 +118,7 @@ fn the_compiler_is_part_of_the_subject() {
         "other-cc",
         "#!/bin/sh\ncase \"$*\" in *--version*) echo 'cc (Other) 99.1';; *) exec cc \"$@\";; esac\n",
     );
-    std::fs::set_permissions(&other, PermissionsExt::from_mode(0o755)).expect("an executable");
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o755)).expect("an executable");
     symlink("/usr/bin/cc", project.path("same-cc")).expect("a link");
     let usual = keys_with("cc");
     assert_ne!(usual, keys_with(other.to_str().expect("UTF-8")));

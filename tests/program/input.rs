@@ -146,7 +146,7 @@ fn a_host_without_a_compiler() {
 fn a_compiler_that_is_none() {
     let project = Project::new();
     project.write("false-cc", "#!/bin/sh\necho no\n");
-    std::fs::set_permissions(project.path("false-cc"), PermissionsExt::from_mode(0o755)).expect("an executable");
+    std::fs::set_permissions(project.path("false-cc"), std::fs::Permissions::from_mode(0o755)).expect("an executable");
     ended(project.command(&[MANIFEST]).env("CC", project.path("false-cc"))).expect(3).says("gcc and clang");
 }
 

@@ -101,7 +101,7 @@ fn a_compilation_is_interrupted() {
         started.display()
     );
     project.write("slow-cc", &script);
-    std::fs::set_permissions(&compiler, PermissionsExt::from_mode(0o755)).expect("an executable");
+    std::fs::set_permissions(&compiler, std::fs::Permissions::from_mode(0o755)).expect("an executable");
     let mut running = project.start_with(&[MANIFEST], &[("CC", compiler.to_str().expect("UTF-8"))]);
     running.wait_for("compiling 1 modules");
     while std::fs::read_to_string(&started).unwrap_or_default().is_empty() {
