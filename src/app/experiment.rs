@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::builder::CachedBuilder;
 use super::{Ledger, Machine, Project};
-use crate::backend::{Backend as _, BuildCache};
+use crate::backend::{Backend as _, BuildCache, Patience};
 use crate::conf::Conf;
 use crate::execute::{Clock, Observer, Outcome, ProcessExecutor, Session, SessionError, Tools};
 use crate::manifest::{Experiment, ProtocolOverrides};
@@ -129,7 +129,9 @@ impl<'a> Workspace<'a> {
             silence_limit: limit,
             interrupted: Arc::clone(&control.interrupted),
         };
-        let cache = BuildCache::new(&project.root, &project.cache());
+        let interrupted = Arc::clone(&control.interrupted);
+        let patience = Patience { limit: project.conf.protocol.limits.compile(), interrupted };
+        let cache = BuildCache::new(&project.root, &project.cache()).with_patience(patience);
         let started = Timestamp::now();
         run(Session::new(Tools {
             catalog: &project.catalog,

@@ -7,10 +7,12 @@ use std::fs::{self, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Backend, BuildError, BuildMaterial, Compiled, Destination, Listing, StageBuild, io};
+use super::{Backend, BuildError, BuildMaterial, Compiled, Destination, Listing, Patience, StageBuild, io};
 use crate::model::Key;
 
 /// Contents of an artifact's `build.json`.
@@ -60,6 +62,7 @@ pub enum Origin {
 pub struct BuildCache {
     root: PathBuf,
     folder: PathBuf,
+    patience: Patience,
 }
 
 const INFO: &str = "build.json";
@@ -73,9 +76,15 @@ enum Found {
 }
 
 impl BuildCache {
-    /// The artifacts of the project at `root` below `cache`, its `.cache`.
+    /// The artifacts of the project at `root` below `cache`, its `.cache`; compilers may take as long as they like.
     pub fn new(root: &Path, cache: &Path) -> BuildCache {
-        BuildCache { root: root.to_owned(), folder: cache.join("builds") }
+        let patience = Patience { limit: Duration::MAX, interrupted: Arc::default() };
+        BuildCache { root: root.to_owned(), folder: cache.join("builds"), patience }
+    }
+
+    /// The same with an end to the patience with compilers.
+    pub fn with_patience(self, patience: Patience) -> BuildCache {
+        BuildCache { patience, ..self }
     }
 
     /// Folder of the artifact `key`, whether it exists or not.
@@ -139,7 +148,8 @@ impl BuildCache {
         let published = self.folder_of(&key);
         let temporary = self.temporary()?;
         self.check_sources(stage)?;
-        let into = Destination { root: &self.root, folder: temporary.path(), published: &published };
+        let into =
+            Destination { root: &self.root, folder: temporary.path(), published: &published, patience: &self.patience };
         let compiled = backend.compile(stage, &material, &into)?;
         // Whatever was edited while the compiler read it is not what the key says.
         self.check_sources(stage)?;

@@ -70,7 +70,7 @@ impl Cpu {
         command.arg("-o").arg(into.folder.join(MODULE));
         let repeatable = self.repeatable(&command, into);
         fs::write(into.folder.join("command.txt"), repeatable).map_err(io(into.folder))?;
-        let done = process::output(&mut command)?;
+        let done = process::output_within(&mut command, into.patience)?;
         let log = text(&done.stderr).replace(&format!("{}/", into.folder.display()), "");
         if done.status.success() {
             return Ok(log);
@@ -103,7 +103,10 @@ impl Cpu {
         let Some(objdump) = &self.objdump else {
             return self.assembly(stage, material, into);
         };
-        let done = process::output(tool(objdump).current_dir(folder).args(["-d", "--no-show-raw-insn", MODULE]))?;
+        let done = process::output_within(
+            tool(objdump).current_dir(folder).args(["-d", "--no-show-raw-insn", MODULE]),
+            into.patience,
+        )?;
         if !done.status.success() {
             return Ok(Listing::Absent { reason: format!("objdump failed: {}", text(&done.stderr).trim()) });
         }
@@ -119,7 +122,7 @@ impl Cpu {
         into: &Destination<'_>,
     ) -> Result<Listing, BuildError> {
         let (mut command, folder) = (self.command(stage, material, into), into.folder);
-        let done = process::output(command.arg("-S").arg("-o").arg(folder.join(LISTING)))?;
+        let done = process::output_within(command.arg("-S").arg("-o").arg(folder.join(LISTING)), into.patience)?;
         if done.status.success() {
             return Ok(Listing::Written { tool: "cc -S".into() });
         }

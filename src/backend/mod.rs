@@ -24,7 +24,7 @@ pub use code::CodeError;
 pub use cpu::Cpu;
 pub use depfile::DepfileError;
 pub use probe::ProbeError;
-pub use process::ProcessError;
+pub use process::{Patience, ProcessError};
 
 /// A compiler for the kernels of one language.
 pub trait Backend: Sync {
@@ -46,7 +46,7 @@ pub trait Backend: Sync {
     ) -> Result<Compiled, BuildError>;
 }
 
-/// Where a backend writes, and how its files will be named once the folder is in place.
+/// Where a backend writes, how its files will be named once the folder is in place, and how long it may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Destination<'a> {
     /// The project's root, which sources are relative to.
@@ -55,6 +55,7 @@ pub struct Destination<'a> {
     pub folder: &'a Path,
     /// The same folder's final name, for commands that people repeat.
     pub published: &'a Path,
+    pub patience: &'a Patience,
 }
 
 /// What a backend made.

@@ -1,8 +1,15 @@
 //! Runs a compiler or a binary tool to its end with an allow-listed environment. Interprets nothing.
 
 use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Variables that a tool inherits; all others could change what it makes without entering a key.
 const INHERITED: [&str; 3] = ["PATH", "HOME", "TMPDIR"];
@@ -14,6 +21,21 @@ pub enum ProcessError {
     Start { program: PathBuf, error: std::io::Error },
     #[error("`{command}` failed ({status}): {message}")]
     Failed { command: String, status: ExitStatus, message: String },
+    #[error(
+        "`{command}` had not ended after {} s and was stopped; if it needs longer, raise `compile_s` in \
+         conf/protocol.toml", limit.as_secs()
+    )]
+    TimedOut { command: String, limit: Duration },
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// How long a tool may take.
+#[derive(Debug, Clone)]
+pub struct Patience {
+    pub limit: Duration,
+    /// Set when the user asks to stop.
+    pub interrupted: Arc<AtomicBool>,
 }
 
 /// `program` with nothing but the allow-listed environment, English messages and no input.
@@ -31,6 +53,60 @@ pub fn tool(program: &Path) -> Command {
 /// Runs `command` to its end, whatever its exit status.
 pub fn output(command: &mut Command) -> Result<Output, ProcessError> {
     command.output().map_err(|error| ProcessError::Start { program: command.get_program().into(), error })
+}
+
+/// Runs `command` to its end, whatever its exit status; when `patience` ends first, kills it with all that it started.
+pub fn output_within(command: &mut Command, patience: &Patience) -> Result<Output, ProcessError> {
+    /// Time between two looks at whether to go on.
+    const LOOK: Duration = Duration::from_millis(50);
+    let program = PathBuf::from(command.get_program());
+    let start = |error| ProcessError::Start { program: program.clone(), error };
+    let started = Instant::now();
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut running = Running(command.spawn().map_err(start)?);
+    let (sender, receiver) = channel();
+    let stdout = read_to_end(running.0.stdout.take(), sender.clone());
+    let stderr = read_to_end(running.0.stderr.take(), sender);
+    // Both ends of `sender` are gone when the tool has closed its output, which is the sign that it has ended.
+    while let Err(RecvTimeoutError::Timeout) = receiver.recv_timeout(LOOK) {
+        if patience.interrupted.load(Ordering::Relaxed) {
+            return Err(ProcessError::Interrupted);
+        }
+        if started.elapsed() > patience.limit {
+            let command = words(std::iter::once(command.get_program()).chain(command.get_args()));
+            return Err(ProcessError::TimedOut { command, limit: patience.limit });
+        }
+    }
+    let status = running.0.wait().map_err(start)?;
+    let bytes = |thread: JoinHandle<Vec<u8>>| thread.join().unwrap_or_default();
+    Ok(Output { status, stdout: bytes(stdout), stderr: bytes(stderr) })
+}
+
+/// Everything that a stream holds; `open` is dropped at its end.
+fn read_to_end(stream: Option<impl Read + Send + 'static>, open: Sender<()>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut stream) = stream {
+            // What was read before an error is what there is to show.
+            let _ = stream.read_to_end(&mut bytes);
+        }
+        drop(open);
+        bytes
+    })
+}
+
+/// A tool that is killed with its whole process group if it has not ended when this is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.0.try_wait() {
+            let group = rustix::process::Pid::from_child(&self.0);
+            // It can end between the two calls; then there is nothing left to kill.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            let _ = self.0.wait();
+        }
+    }
 }
 
 /// Runs `command` to its end; a status other than 0 is an error.
@@ -84,6 +160,31 @@ mod tests {
     fn words_are_quoted_as_a_shell_needs_it() {
         let arguments = ["cc", "-DX=1", "a b", "it's", ""].map(OsStr::new);
         assert_eq!(words(arguments.into_iter()), r"cc -DX=1 'a b' 'it'\''s' ''");
+    }
+
+    #[test]
+    fn a_tool_that_takes_too_long_is_stopped_with_what_it_started() {
+        let shell = || {
+            let mut shell = tool(Path::new("/bin/sh"));
+            shell.args(["-c", "echo out; echo err >&2; sleep 1000; true"]);
+            shell
+        };
+        let patience = Patience { limit: Duration::ZERO, interrupted: Arc::default() };
+        let error = output_within(&mut shell(), &patience).expect_err("too long");
+        assert!(matches!(error, ProcessError::TimedOut { .. }), "{error}");
+        assert!(error.to_string().contains("compile_s"), "{error}");
+        let interrupted = Arc::new(AtomicBool::new(true));
+        let patience = Patience { limit: Duration::from_secs(1000), interrupted };
+        assert!(matches!(output_within(&mut shell(), &patience), Err(ProcessError::Interrupted)));
+    }
+
+    #[test]
+    fn a_tool_that_ends_in_time_is_heard() {
+        let patience = Patience { limit: Duration::from_secs(1000), interrupted: Arc::default() };
+        let mut shell = tool(Path::new("/bin/sh"));
+        let done = output_within(shell.args(["-c", "echo out; echo err >&2; exit 3"]), &patience).expect("it ran");
+        assert_eq!((text(&done.stdout), text(&done.stderr)), ("out\n".to_owned(), "err\n".to_owned()));
+        assert_eq!(done.status.code(), Some(3));
     }
 
     #[test]

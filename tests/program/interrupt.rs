@@ -1,0 +1,114 @@
+//! Ctrl-C: ends at once whatever is going on, keeps what is finished, and the next call goes on from there.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use rustix::process::Signal;
+
+use crate::project::{MANIFEST, Project, package};
+
+/// A statement that hangs as long as the file `hang` is there, after it has written the process's number into `worker`.
+fn hangs(project: &Project, when: &str) -> String {
+    let path = |name: &str| project.path(name).display().to_string();
+    format!(
+        "static int calls; calls++;\n    if ({when} && access(\"{}\", F_OK) == 0) {{\n        \
+         FILE *file = fopen(\"{}\", \"w\"); fprintf(file, \"%d\", getpid()); fclose(file);\n        \
+         for (volatile int i = 0;; i = i) {{}}\n    }}",
+        path("hang"),
+        path("worker")
+    )
+}
+
+/// A project whose kernel `copy` hangs in shapes of nine rows after `calls` blocks.
+fn hanging(calls: u32) -> Project {
+    let project = Project::new();
+    project.kernel_that("copy", &hangs(&project, &format!("ROWS == 9 && calls > {calls}")));
+    let source = format!("{}/copy.c", package("copy", 0));
+    project.edit(
+        &source,
+        "#include \"../../common/rows.h\"",
+        "#include <stdio.h>\n#include <unistd.h>\n#include \"../../common/rows.h\"",
+    );
+    project.edit(MANIFEST, "rows = [8]", "rows = [8, 9]");
+    project.write("hang", "");
+    project
+}
+
+/// The worker that hung is gone.
+#[track_caller]
+fn no_worker_is_left(project: &Project) {
+    let number = std::fs::read_to_string(project.path("worker")).expect("the worker wrote its number");
+    assert!(!number.is_empty() && !std::path::Path::new("/proc").join(&number).exists(), "worker {number} is left");
+}
+
+/// Returns once the kernel hangs.
+fn wait_until_it_hangs(project: &Project) {
+    while std::fs::read_to_string(project.path("worker")).unwrap_or_default().is_empty() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn finished_sets_are_kept_and_the_next_call_goes_on() {
+    let project = hanging(100);
+    let mut running = project.start(&[MANIFEST]);
+    running.wait_for("measured copy v0 (c) columns=16 rows=8");
+    wait_until_it_hangs(&project);
+    running.signal(Signal::INT);
+    let ended = running.end().expect(130).says("stopped, 1 runs recorded").says("goes on from here");
+    drop(ended.says_nothing_of("FAILED"));
+    no_worker_is_left(&project);
+
+    std::fs::remove_file(project.path("hang")).expect("removed");
+    let next = project.run().expect(0).says("1 recorded, 1 to do").says("rows=9");
+    drop(next.says_nothing_of("measured copy v0 (c) columns=16 rows=8"));
+}
+
+#[test]
+fn a_verification_is_interrupted() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let project = hanging(0);
+        let mut running = project.start(&["-v", MANIFEST]);
+        running.wait_for("verifying copy v0 (c) columns=16 rows=9");
+        wait_until_it_hangs(&project);
+        running.signal(signal);
+        running.end().expect(130).says_nothing_of("FAILED");
+        no_worker_is_left(&project);
+    }
+}
+
+#[test]
+fn a_tuning_is_interrupted() {
+    let project = hanging(0);
+    project.tunable();
+    project.edit(MANIFEST, "rows = [8, 9]", "rows = [9]");
+    let mut running = project.start(&[MANIFEST]);
+    running.wait_for("tuning copy v0");
+    wait_until_it_hangs(&project);
+    running.signal(Signal::INT);
+    running.end().expect(130).says_nothing_of("FAILED").says_nothing_of("tuned");
+    no_worker_is_left(&project);
+    assert!(project.files(".cache/kernel-autotune").is_empty(), "half a search is no result");
+}
+
+#[test]
+fn a_compilation_is_interrupted() {
+    let project = Project::new();
+    let started = project.path("started");
+    let compiler = project.path("slow-cc");
+    // Hangs when it compiles, answers when it is asked who it is.
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *-shared*copy*|*copy*-shared*|*module*) echo $$ > {}; exec sleep 1000;; *) exec cc \"$@\";; esac\n",
+        started.display()
+    );
+    project.write("slow-cc", &script);
+    std::fs::set_permissions(&compiler, std::fs::Permissions::from_mode(0o755)).expect("an executable");
+    let mut running = project.start_with(&[MANIFEST], &[("CC", compiler.to_str().expect("UTF-8"))]);
+    running.wait_for("compiling 1 modules");
+    while std::fs::read_to_string(&started).unwrap_or_default().is_empty() {
+        std::thread::yield_now();
+    }
+    running.signal(Signal::INT);
+    running.end().expect(130).says_nothing_of("FAILED");
+    let compiler = std::fs::read_to_string(&started).expect("its number");
+    assert!(!std::path::Path::new("/proc").join(compiler.trim()).exists(), "the compiler is left");
+}

@@ -1,0 +1,16 @@
+//! The program as its users meet it: the real binary in projects of small kernels.
+
+mod cache;
+mod command_line;
+mod devlog;
+mod failures;
+mod freshness;
+mod input;
+mod interrupt;
+mod lease;
+mod profile;
+mod project;
+mod reports;
+mod repository;
+mod run;
+mod tuning;
