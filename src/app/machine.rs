@@ -36,7 +36,7 @@ impl Machine {
     /// No C compiler, or a host that does not say what it is.
     pub fn probe(project: &Project) -> Result<Machine, MachineError> {
         let host = probe::host()?;
-        let backend = Cpu::find(&project.cache())?;
+        let backend = Cpu::find(&project.cache(), project.conf.protocol.limits.compile())?;
         let peaks = peaks::load_measured(&project.cache(), &host.device.id, backend.toolchain())?;
         Ok(Machine { host, backend, peaks })
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use super::process::{self, text, tool};
 use super::{Backend, BuildError, Compiled, Destination, Listing, ProbeError, code, depfile, io, probe};
@@ -17,6 +18,8 @@ pub struct Cpu {
     pub(super) toolchain: Toolchain,
     /// Disassembler, where the host has one.
     pub(super) objdump: Option<PathBuf>,
+    /// Longest time of one call of the compiler.
+    pub(super) limit: Duration,
 }
 
 const FLAGS: [&str; 8] =
@@ -28,17 +31,17 @@ const DEPENDENCIES: &str = "dependencies.d";
 
 impl Cpu {
     /// The compiler that the variable CC names, else `cc`; asks it for its identity unless `cache` (the project's
-    /// `.cache`) holds the answer.
+    /// `.cache`) holds the answer. One call that compiles takes at most `limit`.
     ///
     /// # Errors
     /// The host has no such compiler, or it does not answer as gcc and clang do.
-    pub fn find(cache: &Path) -> Result<Cpu, ProbeError> {
+    pub fn find(cache: &Path, limit: Duration) -> Result<Cpu, ProbeError> {
         let command = std::env::var("CC").ok().filter(|value| !value.trim().is_empty());
         let path = std::env::var_os("PATH").unwrap_or_default();
         let compiler = probe::probe(command.as_deref().unwrap_or("cc"), &path, cache)?;
         let standard_flags = FLAGS.map(str::to_owned).to_vec();
         let toolchain = Toolchain { compiler: compiler.id.clone(), standard_flags };
-        Ok(Cpu { compiler, toolchain, objdump: process::find("objdump", &path) })
+        Ok(Cpu { compiler, toolchain, objdump: process::find("objdump", &path), limit })
     }
 
     /// The compiler's command for `stage`, to be run in the project's root.
@@ -70,7 +73,7 @@ impl Cpu {
         command.arg("-o").arg(into.folder.join(MODULE));
         let repeatable = self.repeatable(&command, into);
         fs::write(into.folder.join("command.txt"), repeatable).map_err(io(into.folder))?;
-        let done = process::output(&mut command)?;
+        let done = process::output_within(&mut command, self.limit)?;
         let log = text(&done.stderr).replace(&format!("{}/", into.folder.display()), "");
         if done.status.success() {
             return Ok(log);
@@ -119,7 +122,7 @@ impl Cpu {
         into: &Destination<'_>,
     ) -> Result<Listing, BuildError> {
         let (mut command, folder) = (self.command(stage, material, into), into.folder);
-        let done = process::output(command.arg("-S").arg("-o").arg(folder.join(LISTING)))?;
+        let done = process::output_within(command.arg("-S").arg("-o").arg(folder.join(LISTING)), self.limit)?;
         if done.status.success() {
             return Ok(Listing::Written { tool: "cc -S".into() });
         }

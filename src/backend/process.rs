@@ -3,6 +3,10 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Variables that a tool inherits; all others could change what it makes without entering a key.
 const INHERITED: [&str; 3] = ["PATH", "HOME", "TMPDIR"];
@@ -14,6 +18,8 @@ pub enum ProcessError {
     Start { program: PathBuf, error: std::io::Error },
     #[error("`{command}` failed ({status}): {message}")]
     Failed { command: String, status: ExitStatus, message: String },
+    #[error("{}: ended after {} s without a result; `compile_s` in conf/protocol.toml is the limit", program.display(), limit.as_secs())]
+    TimedOut { program: PathBuf, limit: Duration },
 }
 
 /// `program` with nothing but the allow-listed environment, English messages and no input.
@@ -31,6 +37,25 @@ pub fn tool(program: &Path) -> Command {
 /// Runs `command` to its end, whatever its exit status.
 pub fn output(command: &mut Command) -> Result<Output, ProcessError> {
     command.output().map_err(|error| ProcessError::Start { program: command.get_program().into(), error })
+}
+
+/// Runs `command` to its end, whatever its exit status; kills it after `limit`.
+pub fn output_within(command: &mut Command, limit: Duration) -> Result<Output, ProcessError> {
+    let program = PathBuf::from(command.get_program());
+    let start = |error| ProcessError::Start { program: program.clone(), error };
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(start)?;
+    let pid = Pid::from_child(&child);
+    let (sender, ended) = channel();
+    // Nobody listens any more when it ends after the limit.
+    std::thread::spawn(move || drop(sender.send(child.wait_with_output())));
+    match ended.recv_timeout(limit) {
+        Ok(output) => output.map_err(start),
+        Err(_) => {
+            // It can end at this very moment; then there is nothing left to kill.
+            let _ = kill_process(pid, Signal::KILL);
+            Err(ProcessError::TimedOut { program, limit })
+        }
+    }
 }
 
 /// Runs `command` to its end; a status other than 0 is an error.
@@ -84,6 +109,16 @@ mod tests {
     fn words_are_quoted_as_a_shell_needs_it() {
         let arguments = ["cc", "-DX=1", "a b", "it's", ""].map(OsStr::new);
         assert_eq!(words(arguments.into_iter()), r"cc -DX=1 'a b' 'it'\''s' ''");
+    }
+
+    #[test]
+    fn what_does_not_end_is_killed() {
+        let program = find("sh", &std::env::var_os("PATH").unwrap_or_default()).expect("there is a shell");
+        let endless = output_within(tool(&program).args(["-c", "while :; do :; done"]), Duration::from_millis(10));
+        assert!(matches!(endless, Err(ProcessError::TimedOut { .. })), "{endless:?}");
+        let short = output_within(tool(&program).args(["-c", "echo said; exit 3"]), Duration::from_secs(600));
+        let short = short.expect("it ends by itself");
+        assert_eq!((text(&short.stdout).as_str(), short.status.code()), ("said\n", Some(3)));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::*;
 use crate::model::DType;
@@ -78,7 +79,7 @@ fn stage_in(root: &Path, files: &[&str]) -> StageBuild {
 }
 
 fn cpu(root: &Path) -> Cpu {
-    Cpu::find(&root.join(".cache")).expect("a host that builds Rust has a C compiler")
+    Cpu::find(&root.join(".cache"), Duration::from_secs(600)).expect("a host that builds Rust has a C compiler")
 }
 
 fn key_of(stage: &StageBuild) -> Key {
