@@ -1,3 +1,5 @@
+//! Packages in temporary folders: what is found, what is read, and everything that can be wrong with them.
+
 use super::fixture::{KERNEL, project, write};
 use super::*;
 use crate::diagnostic::{Colour, render_all};

@@ -1,3 +1,5 @@
+//! Manifests against a small catalogue: what they mean, and everything that can be wrong with them.
+
 use proptest::prelude::*;
 use tempfile::TempDir;
 
