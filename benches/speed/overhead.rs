@@ -3,13 +3,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use mlarun::app::Control;
-use mlarun::execute::{Event, Observer};
+use mlarun::app::{Bench, Control};
+use mlarun::backend::BuildCache;
+use mlarun::execute::{Event, Executor as _, Observer, ProcessExecutor};
+use mlarun::expr::Scope;
 use mlarun::model::Mode;
+use mlarun::model::protocol::{Check, Launchable, Line, PROTOCOL, Request, Task};
 use mlarun::model::record::{Body, RecordKind, SampleSet};
-use mlarun::plan::Wanted;
+use mlarun::plan::{BuildKeys, Prepared, SubjectState, Wanted};
 
 use crate::Result;
 use crate::figures::{Figure, Goal};
@@ -110,7 +113,46 @@ pub fn sample_set() -> Result<Vec<Figure>> {
     if around.len() != ROUNDS {
         return Err(format!("{} sample sets instead of {ROUNDS}", around.len()).into());
     }
-    Ok(vec![Figure::new("mlarun's own time around a sample set", around, "ms", Goal::AtMost(15.0))])
+    Ok(vec![
+        Figure::new("mlarun's own time around a sample set", around, "ms", Goal::AtMost(15.0)),
+        Figure::new(
+            "launch without a block, in an isolated sample",
+            launch_us(&opened, &finished.bench)?,
+            "us",
+            Goal::None,
+        ),
+    ])
+}
+
+/// What workers report as the overhead of a launch, in microseconds, one a process.
+fn launch_us(opened: &Opened, bench: &Bench) -> Result<Vec<f64>> {
+    let subject = &bench.plan.subjects[0];
+    let SubjectState::Ready(ready) = &subject.state else { return Err("the copying kernel is not ready".into()) };
+    let setting = opened.workspace().setting(&bench.protocols);
+    let package = opened.project.catalog.package(&subject.id)?;
+    let (root, known) = (Scope::new(), BuildKeys::default());
+    let prepared = Prepared::new(&setting, package, &subject.shape, &ready.tiling, &root, &known)?;
+    let cache = BuildCache::new(&opened.project.root, &opened.project.cache());
+    let build = |stage| cache.build(&opened.machine.backend, stage).map(|artifact| artifact.module());
+    let modules = prepared.builds.iter().map(build).collect::<std::result::Result<Vec<_>, _>>()?;
+    let launchable = Launchable { pipeline: prepared.instance.pipeline.clone(), modules };
+    let check = Check { max_rows: None, seed: 1, reference_cache: None };
+    let task = Task::Event { launchable, protocol: bench.protocols.event.clone(), check };
+    let request = Request { protocol: PROTOCOL, task, cores: opened.machine.host.device.cores.clone() };
+    let executor = ProcessExecutor {
+        program: env!("CARGO_BIN_EXE_mlarun").into(),
+        silence_limit: Duration::from_secs(60),
+        interrupted: Arc::new(AtomicBool::new(false)),
+    };
+    let mut overheads = Vec::new();
+    for _ in 0..9 {
+        let lines = executor.execute(&request, &mut |_| {})?;
+        overheads.extend(lines.iter().find_map(|line| match line {
+            Line::LaunchOverhead { ns } => Some(ns / 1e3),
+            _ => None,
+        }));
+    }
+    Ok(overheads)
 }
 
 fn shortened(mut text: String) -> Result<String> {
