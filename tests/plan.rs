@@ -482,5 +482,27 @@ fn the_graph_shows_steps_in_order() {
     let fixture = Fixture::new();
     let plan =
         fixture.planned("kernels = [\"k\"]\nbaselines = [\"plain\"]\n[shapes]\nrows = [8]\n", &Memory::default());
-    insta::assert_snapshot!(graph::dot("a \"name\"", &plan), @r#""#);
+    insta::assert_snapshot!(graph::dot("a \"name\"", &plan), @r##"
+    digraph "a \"name\"" {
+      rankdir=LR;
+      node [shape=box];
+      s0t0 [label="tune first\nk v0 (c)\ncausal=false columns=16 rows=8 dtype=float32", color=orange];
+      s0t1 [label="tune pipeline\nk v0 (c)\ncausal=false columns=16 rows=8 dtype=float32", color=orange];
+      s0t0 -> s0t1;
+      s0c [label="compile\nk v0 (c)\ncausal=false columns=16 rows=8 dtype=float32", color=orange];
+      s0t1 -> s0c;
+      s0v [label="verify\nk v0 (c)\ncausal=false columns=16 rows=8 dtype=float32", color=orange];
+      s0c -> s0v;
+      s0r0 [label="measure event\nk v0 (c)\ncausal=false columns=16 rows=8 dtype=float32", color=orange];
+      s0v -> s0r0;
+      s1c [label="compile\nplain v0 (c)\ncausal=false columns=16 part=2 rows=8 dtype=float32", color=orange];
+      s1v [label="verify\nplain v0 (c)\ncausal=false columns=16 part=2 rows=8 dtype=float32", color=orange];
+      s1c -> s1v;
+      s1r0 [label="measure event\nplain v0 (c)\ncausal=false columns=16 part=2 rows=8 dtype=float32", color=orange];
+      s1v -> s1r0;
+      c0 [label="compare with plain v0", shape=ellipse];
+      s0r0 -> c0;
+      s1r0 -> c0;
+    }
+    "##);
 }

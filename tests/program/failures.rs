@@ -6,7 +6,7 @@ use crate::project::{MANIFEST, Project, package};
 fn with_bad_kernel(statement: &str) -> Project {
     let project = Project::new();
     project.kernel_that("bad", statement);
-    project.edit(MANIFEST, r#"["copy"]"#, "[\"bad\", \"copy\"]\ntime_limit_s = 1");
+    project.edit(MANIFEST, r#"["copy"]"#, r#"["bad", "copy"]"#);
     project
 }
 
@@ -84,7 +84,8 @@ fn an_abort_is_isolated_with_its_last_words() {
 #[test]
 fn a_hang_ends_with_the_time_limit() {
     let project = with_bad_kernel("for (volatile int i = 0;; i = i) {}");
-    project.run().expect(4).says("said nothing for 1 s").says("time_limit_s").says("measured copy v0");
+    project.edit(MANIFEST, "rounds  = 1", "rounds = 1\ntime_limit_s = 3");
+    project.run().expect(4).says("said nothing for 3 s").says("time_limit_s").says("measured copy v0");
     has_no_timing(&project);
 }
 
