@@ -46,7 +46,8 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
         return super::plan::print(global, &opened, &[bench]);
     }
     let counts = bench.plan.counts();
-    if counts.to_do() == 0 && counts.refused == 0 && app::is_published(&opened.workspace(), &bench) {
+    let is_complete = counts.to_do() == 0 && counts.refused == 0;
+    if is_complete && !args.devlog_add && app::is_published(&opened.workspace(), &bench) {
         say(
             global,
             &format!(
@@ -59,8 +60,11 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
         );
         return Ok(Exit::Success);
     }
-    let lease = acquire(global, args.no_wait, interrupted)?;
-    calibrate_once(global, &mut opened, interrupted)?;
+    // Writing reports alone measures nothing, and needs neither the host for itself nor its peaks.
+    let lease = if counts.to_do() > 0 { Some(acquire(global, args.no_wait, interrupted)?) } else { None };
+    if lease.is_some() {
+        calibrate_once(global, &mut opened, interrupted)?;
+    }
     let workspace = opened.workspace();
     let bench = workspace.plan(bench.experiment, wanted).map_err(bench_error)?;
     announce(global, &bench);

@@ -67,15 +67,16 @@ fn a_macro_is_part_of_the_subject() {
 }
 
 #[test]
-fn the_default_of_a_choice_is_part_of_the_subject() {
+fn a_choice_of_the_tiling_is_part_of_the_subject() {
     let project = Project::new();
     project.tunable();
-    project.edit(PACKAGE, "step = [1, 2, 4]", "step = [2]");
+    project.edit(PACKAGE, "step = [1, 2, 4]", "step = [1]");
     let plan = project.plan(MANIFEST);
     assert_eq!(plan[0]["state"], "after tune");
     project.run().expect(0);
     let before = keys(&project);
-    project.edit(PACKAGE, "step = [2]", "step = [1]");
+    project.edit(PACKAGE, "step = [1]", "step = [2]");
+    project.edit(PACKAGE, "default = { step = 1 }", "default = { step = 2 }");
     project.run().expect(0);
     assert_ne!(before.0, keys(&project).0);
 }

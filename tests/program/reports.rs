@@ -39,7 +39,7 @@ fn a_missing_report_is_written_by_the_next_call() {
 fn a_replaced_template_takes_effect() {
     let project = Project::new();
     project.run().expect(0);
-    project.write("templates/experiment.md.hbs", "# My own report of `a | b` & <{{name}}>\n");
+    project.write("templates/experiment.md.hbs", "# My own report of `a | b` & <{{experiment}}>\n");
     project.run().expect(0).says_nothing_of("measured");
     let report = project.read("out/experiments/rows/report.md");
     assert!(report.starts_with("# My own report of `a | b` & <"), "{report}");

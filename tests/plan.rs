@@ -1,0 +1,508 @@
+//! The plan as a pure function: what it makes of packages, searches and facts, without a host, a clock or a store.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use mlarun::app::protocols;
+use mlarun::catalog::{Catalog, Package};
+use mlarun::conf::Conf;
+use mlarun::expr::{Expr, Scope};
+use mlarun::manifest::{self, Experiment, ProtocolOverrides, Source};
+use mlarun::model::build::{CompilerId, Toolchain};
+use mlarun::model::{
+    Choices, Device, DeviceId, DeviceKind, KernelId, Key, Language, Mode, Shape, Tiling, Value, Version,
+};
+use mlarun::plan::instantiate::{complete_shape, instantiate, reduced_shape};
+use mlarun::plan::space::{SearchLimits, TuneTarget, search, targets};
+use mlarun::plan::{
+    BaselineSubject, Facts, FactsError, InstantiateError, Plan, PlanError, Protocols, RunState, Setting, Slot, Stale,
+    SubjectState, Wanted, graph, plan,
+};
+
+const CORES: usize = 4;
+
+/// Adds two matrices in one stage, and halves what it gave in another one when there is more than one column.
+const PACKAGE: &str = r#"
+schema = 1
+description = "A fixture"
+
+[parameters]
+rows    = { type = "int", min = 1, max = 1000000000000, default = 8, doc = "rows" }
+columns = { type = "int", min = 1, default = "2 * rows", doc = "columns" }
+part    = { type = "int", min = 1, default = "rows / 4", candidates = [1, "rows / 4", "rows / 2", "rows / 8 + 1"], doc = "part" }
+dtype   = { type = "dtype", allowed = ["float32"], default = "float32", doc = "element type" }
+causal  = { type = "bool", default = false, doc = "unused" }
+
+[lets]
+elements = "rows * columns"
+
+[tensors.x]
+role   = "input"
+dtype  = "dtype"
+shape  = ["rows", "columns"]
+normal = { std = 1.0, seed = 1 }
+[tensors.half]
+role  = "scratch"
+dtype = "float32"
+shape = ["rows", "columns"]
+[tensors.y]
+role  = "output"
+dtype = "dtype"
+shape = ["rows", "columns"]
+
+[space]
+choices     = { share = [1, 2] }
+constraints = ["tile.share <= part"]
+default     = { share = 1 }
+
+[[stages]]
+name    = "first"
+source  = "k.c"
+entry   = "first"
+args    = ["x", "y", "half", "rows", "1.5 * part", "causal", "block.y", "thread"]
+grid    = ["ceil_div(rows, tile.block)", "tile.share"]
+threads = "tile.threads"
+flops   = "elements * part"
+bytes   = "4 * elements"
+defines = { BLOCK = "tile.block", CAUSAL = "causal" }
+[stages.space]
+choices     = { block = [1, 2, 4, 8, 16], threads = [1, 2, "cores"] }
+constraints = ["tile.block * tile.threads <= rows"]
+default     = { block = 2, threads = 1 }
+
+[[stages]]
+name    = "second"
+source  = "k.c"
+entry   = "second"
+args    = ["half", "y"]
+grid    = [1]
+after   = ["first"]
+when    = "columns > 1"
+flops   = 1
+bytes   = 2
+
+[reference]
+kind   = "einsum"
+spec   = "rc->rc"
+of     = ["x"]
+output = "y"
+
+[reduced]
+rows = "rows / 2"
+"#;
+
+/// Kernels in a temporary folder: `k` in versions v0 and v1, and `plain`, which has nothing to tune.
+struct Fixture {
+    _folder: tempfile::TempDir,
+    catalog: Catalog,
+    protocols: Protocols,
+    device: Device,
+    toolchain: Toolchain,
+}
+
+fn plain() -> String {
+    let lines = PACKAGE.replace("tile.share <= part", "true");
+    let without = |text: String, from: &str, to: &str| {
+        let start = text.find(from).expect("it is there");
+        let end = start + text[start..].find(to).expect("it ends");
+        format!("{}{}", &text[..start], &text[end..])
+    };
+    let text = without(lines, "[space]", "[[stages]]");
+    let text = without(text, "[stages.space]", "[[stages]]");
+    let text = text.replace(", candidates = [1, \"rows / 4\", \"rows / 2\", \"rows / 8 + 1\"]", "");
+    text.replace("tile.share", "1").replace("tile.block", "2").replace("tile.threads", "1")
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        Fixture::with(PACKAGE)
+    }
+
+    fn with(package: &str) -> Fixture {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in [("k", package), ("k_v1", package), ("plain", &plain())] {
+            let path = folder.path().join("kernels/c/mla").join(name);
+            std::fs::create_dir_all(&path).expect("folders");
+            std::fs::write(path.join("kernel.toml"), text).expect("a file");
+            std::fs::write(path.join("k.c"), "void first(void) {}").expect("a file");
+        }
+        let catalog = Catalog::load(folder.path());
+        assert!(catalog.diagnostics().is_empty(), "{:#?}", catalog.diagnostics());
+        let id = DeviceId { kind: DeviceKind::Cpu, name: "A CPU".into(), uuid: None, units: CORES as u32 };
+        let device =
+            Device { id, memory_bytes: 1 << 30, last_level_cache_bytes: 1 << 20, cores: (0..CORES as u32).collect() };
+        let conf = Conf::load(&folder.path().join("conf")).expect("the defaults");
+        let protocols = protocols(&conf, &ProtocolOverrides::default(), &device, 2);
+        let compiler = CompilerId {
+            version: "12".into(),
+            target: "x86_64-linux-gnu".into(),
+            arguments: vec![],
+            native: Key::of_bytes(b"native"),
+        };
+        let toolchain = Toolchain { compiler, standard_flags: vec!["-O3".into()] };
+        Fixture { _folder: folder, catalog, protocols, device, toolchain }
+    }
+
+    fn package(&self) -> &Package {
+        self.catalog.package(&id("k", 0)).expect("it is sound")
+    }
+
+    fn setting(&self) -> Setting<'_> {
+        Setting {
+            device: &self.device,
+            toolchain: &self.toolchain,
+            peaks: None,
+            protocols: &self.protocols,
+            clock_policy: "none",
+        }
+    }
+
+    fn experiment(&self, rest: &str) -> Experiment {
+        let text = format!("schema = 1\n[experiment]\nname = \"e\"\nmodes = [\"event\"]\n{rest}");
+        let document = manifest::parse(Source { path: PathBuf::from("e.toml"), text }, &[]).expect("TOML");
+        let resolved = manifest::resolve(&document, &self.catalog, DeviceKind::Cpu);
+        resolved.unwrap_or_else(|error| panic!("{error:#?}")).0
+    }
+
+    fn plan(&self, rest: &str, facts: &Memory, wanted: Wanted<'_>) -> Result<Plan, PlanError> {
+        plan(&self.experiment(rest), &self.catalog, &self.setting(), facts, wanted)
+    }
+
+    fn planned(&self, rest: &str, facts: &Memory) -> Plan {
+        self.plan(rest, facts, Wanted::default()).expect("a plan")
+    }
+}
+
+fn id(kernel: &str, version: u32) -> KernelId {
+    KernelId { kernel: kernel.into(), version: Version(version), language: Language::C }
+}
+
+fn shape(values: &[(&str, i64)]) -> Shape {
+    Shape(values.iter().map(|(name, value)| ((*name).to_owned(), Value::Int(*value))).collect())
+}
+
+fn choices(values: &[(&str, i64)]) -> Choices {
+    shape(values).0
+}
+
+/// Facts in memory.
+#[derive(Default)]
+struct Memory {
+    sets: HashMap<Key, u32>,
+    tunings: BTreeMap<TuneTarget, Choices>,
+    latest: Option<Key>,
+}
+
+impl Facts for Memory {
+    fn sample_sets(&self, _: Mode, measurement: &Key) -> u32 {
+        self.sets.get(measurement).copied().unwrap_or(0)
+    }
+
+    fn is_verified(&self, _: &Key) -> bool {
+        false
+    }
+
+    fn tuning(&self, _: &KernelId, target: &TuneTarget, _: &Key) -> Result<Option<Choices>, FactsError> {
+        Ok(self.tunings.get(target).cloned())
+    }
+
+    fn latest(&self, _: &Slot<'_>) -> Option<Key> {
+        self.latest
+    }
+}
+
+fn first() -> TuneTarget {
+    TuneTarget::Stage("first".into())
+}
+
+#[test]
+fn a_shape_is_completed_by_defaults_in_order_and_tunable_parameters_stay_open() {
+    let fixture = Fixture::new();
+    let complete = |given: &[(&str, i64)]| complete_shape(fixture.package(), &shape(given), &Scope::new());
+    let full = complete(&[("rows", 6), ("foreign", 1)]).expect("a shape");
+    assert_eq!(full.to_string(), "causal=false columns=12 rows=6 dtype=float32");
+    assert_eq!(complete(&[("part", 3)]).expect("a shape").get("part"), Some(&Value::Int(3)), "a pinned one is kept");
+    let error = complete(&[("rows", 0)]).expect_err("out of range");
+    assert!(matches!(&error, InstantiateError::OutOfRange { parameter, .. } if parameter == "rows"), "{error}");
+    let wrong = Shape(BTreeMap::from([("dtype".to_owned(), Value::Text("float16".into()))]));
+    let error = complete_shape(fixture.package(), &wrong, &Scope::new()).expect_err("not allowed");
+    assert!(error.to_string().contains("allowed are float32"), "{error}");
+}
+
+#[test]
+fn a_pipeline_holds_numbers_alone() {
+    let fixture = Fixture::new();
+    let tiling = Tiling { stages: BTreeMap::from([("first".into(), choices(&[("block", 4)]))]), ..Tiling::default() };
+    let made = instantiate(fixture.package(), &shape(&[("rows", 10)]), &tiling, CORES, &Scope::new()).expect("one");
+    let stage = &made.pipeline.stages[0];
+    assert_eq!((stage.grid, stage.threads), ([3, 1, 1], 1), "10 rows in blocks of 4; the other choices by default");
+    assert_eq!(made.pipeline.stages[1].after, [0]);
+    assert_eq!(made.stages[0].defines, BTreeMap::from([("BLOCK".into(), "4".into()), ("CAUSAL".into(), "0".into())]));
+    assert_eq!((made.stages[0].flops, made.stages[0].bytes), (200.0 * 2.0, 800.0));
+    assert_eq!(made.total(), (401.0, 802.0));
+    assert_eq!(made.choices["pipeline"], choices(&[("part", 2), ("share", 1)]));
+    assert_eq!(made.choices["first"], choices(&[("block", 4), ("threads", 1)]));
+    insta::assert_debug_snapshot!(stage.args, @r"
+    [
+        Buffer(
+            0,
+        ),
+        Buffer(
+            2,
+        ),
+        Buffer(
+            1,
+        ),
+        Int(
+            10,
+        ),
+        Float(
+            3.0,
+        ),
+        Int(
+            0,
+        ),
+        Block(
+            1,
+        ),
+        Thread,
+    ]
+    ");
+}
+
+#[test]
+fn a_stage_that_is_not_launched_is_not_there() {
+    let fixture = Fixture::new();
+    let shape = shape(&[("rows", 8), ("columns", 1)]);
+    let made = instantiate(fixture.package(), &shape, &Tiling::default(), CORES, &Scope::new()).expect("one");
+    assert_eq!(made.pipeline.stages.len(), 1);
+}
+
+#[test]
+fn what_does_not_evaluate_says_where_it_stands() {
+    let fixture = Fixture::with(&PACKAGE.replace("grid    = [1]", "grid = [\"1 / (rows - 8)\"]"));
+    let made =
+        |rows| instantiate(fixture.package(), &shape(&[("rows", rows)]), &Tiling::default(), CORES, &Scope::new());
+    let error = made(8).expect_err("a division by zero").to_string();
+    assert!(error.contains("k v0 (c): stage `second`, grid") && error.contains("1 / (rows - 8)"), "{error}");
+    assert!(made(9).is_ok());
+}
+
+#[test]
+fn sizes_beyond_64_bits_are_refused() {
+    let fixture = Fixture::new();
+    let shape = shape(&[("rows", 1_000_000_000_000), ("columns", 1_000_000_000_000), ("part", 1)]);
+    let error =
+        instantiate(fixture.package(), &shape, &Tiling::default(), CORES, &Scope::new()).expect_err("too large");
+    assert!(matches!(error, InstantiateError::TooLarge { .. } | InstantiateError::Expression { .. }), "{error}");
+}
+
+#[test]
+fn the_reduced_shape_overrides_and_leaves_tuned_parameters_to_their_defaults() {
+    let fixture = Fixture::new();
+    let reduced = reduced_shape(fixture.package(), &shape(&[("rows", 8), ("columns", 5), ("part", 4)]), &Scope::new());
+    assert_eq!(reduced.expect("a shape"), shape(&[("rows", 4), ("columns", 5)]));
+}
+
+#[test]
+fn stages_are_tuned_before_the_pipeline() {
+    let fixture = Fixture::new();
+    let of = |kernel: &str, given: &[(&str, i64)]| {
+        targets(fixture.catalog.package(&id(kernel, 0)).expect("sound"), &shape(given), CORES, &Scope::new())
+            .expect("targets")
+    };
+    assert_eq!(of("k", &[("rows", 8)]), [first(), TuneTarget::Pipeline]);
+    assert_eq!(of("plain", &[("rows", 8)]), []);
+}
+
+fn searched(fixture: &Fixture, target: &TuneTarget, rows: i64, points: usize, seed: u64) -> Vec<(Choices, bool)> {
+    let limits = SearchLimits { points, seed };
+    let (shape, tiling) = (shape(&[("rows", rows), ("columns", 4)]), Tiling::default());
+    let found = search(fixture.package(), target, &shape, &tiling, CORES, limits, &Scope::new()).expect("points");
+    found.points.into_iter().map(|point| (point.choices, point.rejected_by.is_none())).collect()
+}
+
+#[test]
+fn a_small_space_is_searched_whole_and_keeps_what_is_ruled_out() {
+    let fixture = Fixture::new();
+    let limits = SearchLimits { points: 15, seed: 1 };
+    let shape = shape(&[("rows", 8), ("columns", 4)]);
+    let found = search(fixture.package(), &first(), &shape, &Tiling::default(), CORES, limits, &Scope::new());
+    let found = found.expect("points");
+    assert_eq!((found.total, found.points.len(), found.exhaustive), (15, 15, true));
+    let rejected: Vec<_> = found.points.iter().filter_map(|point| point.rejected_by.as_deref()).collect();
+    assert_eq!(rejected, ["tile.block * tile.threads <= rows"; 6], "8*2, 8*4, 4*4, 16*1, 16*2, 16*4");
+}
+
+#[test]
+fn values_that_coincide_are_tried_once() {
+    let fixture = Fixture::new();
+    // rows / 4 = rows / 8 + 1 = 2, rows / 2 = 4, and 1; each with both shares.
+    let found = searched(&fixture, &TuneTarget::Pipeline, 8, 100, 1);
+    assert_eq!(found.len(), 6);
+    assert_eq!(found.iter().filter(|(_, valid)| !valid).count(), 1, "part = 1 with share = 2");
+}
+
+#[test]
+fn a_sampled_search_always_holds_the_default_and_follows_the_seed() {
+    let fixture = Fixture::new();
+    let default = choices(&[("block", 2), ("threads", 1)]);
+    let mut distinct = std::collections::BTreeSet::new();
+    for seed in 0..20 {
+        let found = searched(&fixture, &first(), 8, 3, seed);
+        let valid: Vec<&Choices> = found.iter().filter(|(_, valid)| *valid).map(|(choices, _)| choices).collect();
+        assert_eq!(valid.len(), 3);
+        assert!(valid.contains(&&default), "{valid:?}");
+        assert_eq!(found.iter().filter(|(_, valid)| !valid).count(), 6, "rejections are kept");
+        assert_eq!(found, searched(&fixture, &first(), 8, 3, seed), "the same seed gives the same points");
+        distinct.insert(format!("{valid:?}"));
+    }
+    assert!(distinct.len() > 1, "another seed gives other points");
+}
+
+#[test]
+fn a_huge_space_is_sampled_too() {
+    let values: Vec<String> = (1..=400).map(|value| value.to_string()).collect();
+    let package = PACKAGE.replace("[1, 2, 4, 8, 16]", &format!("[{}]", values.join(", ")));
+    let package = package.replace("[1, 2, \"cores\"]", &format!("[{}]", values.join(", ")));
+    let fixture = Fixture::with(&package);
+    let found = searched(&fixture, &first(), 1000, 5, 7);
+    assert!(found.contains(&(choices(&[("block", 2), ("threads", 1)]), true)), "{found:?}");
+    let valid = found.iter().filter(|(_, valid)| *valid).count();
+    assert!((5..=6).contains(&valid), "{valid}");
+    assert_eq!(found, searched(&fixture, &first(), 1000, 5, 7));
+}
+
+const PLAIN: &str = "kernels = [\"plain\"]\n";
+
+#[test]
+fn a_run_goes_from_never_measured_over_incomplete_to_fresh() {
+    let fixture = Fixture::new();
+    let state = |facts: &Memory| fixture.planned(PLAIN, facts).subjects[0].runs[0].state.clone();
+    let mut facts = Memory::default();
+    assert_eq!(state(&facts), RunState::Stale(Stale::NeverMeasured));
+    let other = Key::of_bytes(b"other");
+    facts.latest = Some(other);
+    assert_eq!(state(&facts), RunState::Stale(Stale::Changed { previous: other }));
+    let key = fixture.planned(PLAIN, &facts).subjects[0].runs[0].key.expect("a key");
+    facts.sets.insert(key, 1);
+    assert_eq!(state(&facts), RunState::Stale(Stale::Incomplete { have: 1, want: 2 }));
+    assert_eq!(fixture.planned(PLAIN, &facts).subjects[0].sets_to_take(Mode::Event, 2), Some(1));
+    facts.sets.insert(key, 2);
+    assert_eq!(state(&facts), RunState::Fresh);
+    assert_eq!(fixture.planned(PLAIN, &facts).estimate_ns(), 0.0);
+    let again = fixture.plan(PLAIN, &facts, Wanted { only: None, remeasure: true }).expect("a plan");
+    assert_eq!(again.subjects[0].runs[0].state, RunState::Stale(Stale::Remeasure));
+}
+
+#[test]
+fn what_is_not_tuned_waits_and_has_a_key_afterwards() {
+    let fixture = Fixture::new();
+    let text = "kernels = [\"k\"]\n";
+    let waiting = fixture.planned(text, &Memory::default());
+    let SubjectState::AfterTune { tunings, .. } = &waiting.subjects[0].state else { panic!("{waiting:#?}") };
+    let seen: Vec<_> =
+        tunings.iter().map(|tuning| (tuning.target.to_string(), tuning.points, tuning.key.is_some())).collect();
+    assert_eq!(seen, [("first".to_owned(), 15, true), ("pipeline".to_owned(), 6, false)]);
+    assert_eq!(waiting.counts().after_tune, 1);
+
+    let mut facts = Memory::default();
+    facts.tunings.insert(first(), choices(&[("block", 4), ("threads", 2)]));
+    facts.tunings.insert(TuneTarget::Pipeline, choices(&[("part", 4), ("share", 2)]));
+    let ready = fixture.planned(text, &facts);
+    let SubjectState::Ready(state) = &ready.subjects[0].state else { panic!("{ready:#?}") };
+    assert_eq!(state.tiling.stages["first"], facts.tunings[&first()]);
+    let before = state.key;
+    facts.tunings.insert(first(), choices(&[("block", 8), ("threads", 1)]));
+    let SubjectState::Ready(state) = &fixture.planned(text, &facts).subjects[0].state else { panic!("not ready") };
+    assert_ne!(state.key, before, "the tiling is part of the subject");
+}
+
+#[test]
+fn profilers_of_gpus_are_skipped_and_too_large_tensors_refused() {
+    let fixture = Fixture::new();
+    let skipped =
+        fixture.planned("kernels = [\"plain\"]\n[target.cpu]\nmodes = [\"ncu\", \"nsys\"]\n", &Memory::default());
+    assert_eq!(skipped.counts().skipped, 2);
+    let refused = fixture.planned("kernels = [\"plain\"]\n[shapes]\nrows = [1000000]\n", &Memory::default());
+    let RunState::Refused { reason } = &refused.subjects[0].runs[0].state else { panic!("{refused:#?}") };
+    assert!(reason.contains("GiB and A CPU offers 1.0 GiB"), "{reason}");
+}
+
+#[test]
+fn baselines_join_and_share_subjects() {
+    let fixture = Fixture::new();
+    let plan = fixture
+        .planned("kernels = [\"k\"]\nversions = \"all\"\nbaselines = [\"previous\", \"plain\"]\n", &Memory::default());
+    let subjects: Vec<String> = plan.subjects.iter().map(|subject| subject.id.to_string()).collect();
+    assert_eq!(subjects, ["k v0 (c)", "k v1 (c)", "plain v0 (c)"], "each once");
+    let listed: Vec<bool> = plan.subjects.iter().map(|subject| subject.listed).collect();
+    assert_eq!(listed, [true, true, false]);
+    let found: Vec<_> = plan.comparisons.iter().map(|one| (one.candidate, one.name.as_str(), &one.baseline)).collect();
+    assert!(matches!(found[0], (0, "previous", BaselineSubject::None { .. })), "{found:?}");
+    assert_eq!(
+        found[1..],
+        [
+            (0, "plain v0", &BaselineSubject::Subject(2)),
+            (1, "previous", &BaselineSubject::Subject(0)),
+            (1, "plain v0", &BaselineSubject::Subject(2)),
+        ]
+    );
+    assert_eq!(plan.subjects[1].previous, Some(0));
+}
+
+#[test]
+fn a_filter_picks_runs() {
+    let fixture = Fixture::new();
+    let text = "kernels = [\"k\"]\nversions = \"all\"\n[shapes]\nrows = [8, 16]\n";
+    let only = |text: &str| text.parse::<Expr>().expect("an expression");
+    let condition = only("version == 'v1' && rows == 16 && part == 4 && mode == 'event'");
+    let plan =
+        fixture.plan(text, &Memory::default(), Wanted { only: Some(&condition), remeasure: false }).expect("a plan");
+    let listed = plan.subjects.iter().filter(|subject| subject.listed).count();
+    assert_eq!(listed, 1, "part is 4 by default where rows is 16");
+    let wrong = only("unknown == 1");
+    let error = fixture.plan(text, &Memory::default(), Wanted { only: Some(&wrong), remeasure: false });
+    assert!(matches!(error, Err(PlanError::Only(_))), "{error:?}");
+}
+
+#[test]
+fn the_same_inputs_give_the_same_plan() {
+    let text = "kernels = [\"k\", \"plain\"]\nbaselines = [\"plain\"]\n[shapes]\nrows = [8, 9, 10]\ncolumns = [2, 3]\n";
+    let (one, two) = (Fixture::new(), Fixture::new());
+    assert_eq!(
+        one.planned(text, &Memory::default()),
+        two.planned(text, &Memory::default()),
+        "wherever the project lies"
+    );
+}
+
+#[test]
+fn the_graph_shows_steps_in_order() {
+    let fixture = Fixture::new();
+    let plan =
+        fixture.planned("kernels = [\"k\"]\nbaselines = [\"plain\"]\n[shapes]\nrows = [8]\n", &Memory::default());
+    insta::assert_snapshot!(graph::dot("a \"name\"", &plan), @r##"
+    digraph "a \"name\"" {
+      rankdir=LR;
+      node [shape=box];
+      s0t0 [label="tune first\nk v0 (c)\ncausal=false columns=16 rows=8 dtype=float32", color=orange];
+      s0t1 [label="tune pipeline\nk v0 (c)\ncausal=false columns=16 rows=8 dtype=float32", color=orange];
+      s0t0 -> s0t1;
+      s0c [label="compile\nk v0 (c)\ncausal=false columns=16 rows=8 dtype=float32", color=orange];
+      s0t1 -> s0c;
+      s0v [label="verify\nk v0 (c)\ncausal=false columns=16 rows=8 dtype=float32", color=orange];
+      s0c -> s0v;
+      s0r0 [label="measure event\nk v0 (c)\ncausal=false columns=16 rows=8 dtype=float32", color=orange];
+      s0v -> s0r0;
+      s1c [label="compile\nplain v0 (c)\ncausal=false columns=16 part=2 rows=8 dtype=float32", color=orange];
+      s1v [label="verify\nplain v0 (c)\ncausal=false columns=16 part=2 rows=8 dtype=float32", color=orange];
+      s1c -> s1v;
+      s1r0 [label="measure event\nplain v0 (c)\ncausal=false columns=16 part=2 rows=8 dtype=float32", color=orange];
+      s1v -> s1r0;
+      c0 [label="compare with plain v0", shape=ellipse];
+      s0r0 -> c0;
+      s1r0 -> c0;
+    }
+    "##);
+}
