@@ -109,7 +109,8 @@ impl<'a> Workspace<'a> {
         let outcome = self.with_session(setting, control, limit, tuning_budget, |session| {
             session.execute(&experiment, plan, wanted, self.ledger)
         })?;
-        let wanted = Wanted { remeasure: false, ..wanted };
+        // Reports show the whole experiment, whatever part of it was asked for now.
+        let wanted = Wanted { remeasure: false, only: None, ..wanted };
         let plan = plan::plan(&experiment, &self.project.catalog, &setting, self.ledger, wanted)?;
         Ok(Finished { bench: Bench { experiment, protocols, plan }, outcome })
     }

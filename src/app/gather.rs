@@ -117,7 +117,7 @@ fn outcome(
     if let Some(failed) = failed {
         return Ok(Outcome::Failed { kind: failed.failure.kind, reason: failed.failure.message.clone() });
     }
-    let not_run = |reason: &str| Outcome::Failed { kind: FailureKind::Internal, reason: reason.to_owned() };
+    let not_run = |reason: &str| Outcome::Skipped { reason: reason.to_owned() };
     Ok(match (&run.state, run.key, record_kind(run.mode)) {
         (RunState::Skipped { reason }, _, _) => Outcome::Skipped { reason: reason.clone() },
         (RunState::Refused { reason }, _, _) => {

@@ -77,6 +77,8 @@ pub fn publish_experiment(
     published.devlogs = devlogs::write(workspace, bench, &gathered, &report, &renderer, add_devlogs)?;
     if failures.is_empty() {
         stamp::write(workspace, bench)?;
+    } else {
+        stamp::remove(workspace, bench);
     }
     Ok(published)
 }

@@ -31,6 +31,8 @@ struct RunInputs<'a> {
     key: Option<Key>,
     is_skipped: bool,
     sets: u32,
+    /// Cost model and description come from the package.
+    declaration: Option<Key>,
 }
 
 /// File of the stamp, beside report.md.
@@ -50,6 +52,12 @@ pub(super) fn write(workspace: &Workspace<'_>, bench: &Bench) -> Result<(), supe
     super::artifacts::write_text(&path(workspace, bench), &stamp(workspace, bench))
 }
 
+/// Forgets that the files are up to date, as they show a failure that a later call may not meet.
+pub(super) fn remove(workspace: &Workspace<'_>, bench: &Bench) {
+    // A stamp that is not there, or cannot be removed, does not match the next plan's either.
+    let _ = fs::remove_file(path(workspace, bench));
+}
+
 fn stamp(workspace: &Workspace<'_>, bench: &Bench) -> String {
     let sets = |mode: Mode, key: Option<Key>| {
         key.map_or(0, |key| crate::plan::Facts::sample_sets(workspace.ledger, mode, &key))
@@ -62,6 +70,7 @@ fn stamp(workspace: &Workspace<'_>, bench: &Bench) -> String {
             key: run.key,
             is_skipped: matches!(run.state, RunState::Skipped { .. }),
             sets: sets(run.mode, run.key),
+            declaration: workspace.project.catalog.package(&subject.id).ok().map(|package| package.declaration),
         })
     });
     let baseline = |baseline: &BaselineSubject| match baseline {

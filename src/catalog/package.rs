@@ -17,6 +17,8 @@ pub struct Package {
     pub folder: PathBuf,
     /// One line for people.
     pub description: String,
+    /// SHA-256 of kernel.toml as it is: what reports show of a package follows from it.
+    pub declaration: Key,
     /// In declared order, which is also the order in which defaults may refer to one another.
     pub parameters: Vec<Parameter>,
     /// Named expressions, in declared order; later ones may use earlier ones.

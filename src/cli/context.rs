@@ -29,7 +29,7 @@ pub fn machine(project: &Project) -> Result<Machine, CliError> {
 pub fn ledger(project: &Project) -> Result<Ledger, CliError> {
     let ledger = Ledger::open(project).map_err(CliError::host)?;
     for warning in ledger.take_warnings() {
-        eprintln!("warning: {warning}");
+        output::note(&format!("warning: {warning}"));
     }
     Ok(ledger)
 }

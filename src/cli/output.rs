@@ -21,6 +21,11 @@ pub fn text(text: &str) -> Result<(), CliError> {
     }
 }
 
+/// Writes a line to standard error. A terminal that has gone, or a log on a full disk, must not end a measurement.
+pub fn note(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
 /// Writes a value as indented JSON.
 pub fn json<T: Serialize>(value: &T) -> Result<(), CliError> {
     let mut out = serde_json::to_string_pretty(value).map_err(CliError::internal)?;
@@ -52,7 +57,7 @@ fn colour(when: ColorWhen) -> Colour {
 /// Prints diagnostics to standard error.
 pub fn diagnostics(diagnostics: &[Diagnostic], when: ColorWhen) {
     if !diagnostics.is_empty() {
-        eprintln!("{}", diagnostic::render_all(diagnostics, colour(when)).trim_end());
+        note(&format!("{}", diagnostic::render_all(diagnostics, colour(when)).trim_end()));
     }
 }
 
@@ -62,11 +67,11 @@ pub fn report_error(error: &CliError, when: ColorWhen) -> Exit {
         CliError::Diagnostics(exit, found) => {
             diagnostics(found, when);
             let errors = found.iter().filter(|diagnostic| diagnostic.is_error()).count();
-            eprintln!("mlarun: {errors} error{}; nothing was run", if errors == 1 { "" } else { "s" });
+            note(&format!("mlarun: {errors} error{}; nothing was run", if errors == 1 { "" } else { "s" }));
             *exit
         }
         CliError::Message(exit, message) => {
-            eprintln!("mlarun: {message}");
+            note(&format!("mlarun: {message}"));
             *exit
         }
     }

@@ -154,14 +154,15 @@ pub fn state(state: &RunState, subject: &SubjectState, changes: &[Change]) -> (&
         }
         RunState::Stale(Stale::Remeasure) => ("stale", Some("--remeasure".to_owned())),
         RunState::Stale(Stale::Changed { .. }) => ("stale", Some(changed(changes))),
-        RunState::AfterTune => ("after tune", Some(waits_for(subject))),
+        RunState::AfterTune if changes.is_empty() => ("after tune", Some(waits_for(subject))),
+        RunState::AfterTune => ("after tune", Some(format!("{}; {}", changed(changes), waits_for(subject)))),
         RunState::Skipped { reason } => ("skipped", Some(reason.clone())),
         RunState::Refused { reason } => ("refused", Some(reason.clone())),
     }
 }
 
 /// The first differences; all of them are in the JSON and with `mlarun explain`.
-fn changed(changes: &[Change]) -> String {
+pub fn changed(changes: &[Change]) -> String {
     const SHOWN: usize = 2;
     let mut texts: Vec<String> = changes.iter().take(SHOWN).map(Change::to_string).collect();
     if changes.len() > SHOWN {

@@ -51,7 +51,7 @@ fn finish(global: &Global, mode: Option<Mode>, result: Result<modes::Profile, Pr
     let profile = match result {
         Ok(profile) => profile,
         Err(ProfileError::Skipped { reason }) => {
-            eprintln!("skipped: {reason}");
+            output::note(&format!("skipped: {reason}"));
             return Ok(Exit::Success);
         }
         Err(error) => return Err(profile_error(error)),
@@ -63,7 +63,7 @@ fn finish(global: &Global, mode: Option<Mode>, result: Result<modes::Profile, Pr
         output::text(&profile.report)?;
     }
     if global.quiet < 2 {
-        eprintln!("artifacts: {}", profile.folder.display());
+        output::note(&format!("artifacts: {}", profile.folder.display()));
     }
     Ok(Exit::Success)
 }

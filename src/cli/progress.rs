@@ -6,6 +6,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::args::Global;
+use super::output;
 use crate::execute::{Event, Observer};
 use crate::report::numbers::duration;
 
@@ -53,9 +54,9 @@ impl Progress {
     /// A line that stays.
     fn line(&self, text: &str) {
         if self.is_terminal {
-            self.bars.suspend(|| eprintln!("{text}"));
+            self.bars.suspend(|| output::note(text));
         } else {
-            eprintln!("{text}");
+            output::note(text);
         }
     }
 

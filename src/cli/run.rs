@@ -1,5 +1,6 @@
 //! `mlarun MANIFEST…`: plan, execute, publish.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,12 +11,12 @@ use super::context::{self, Opened};
 use super::exit::{CliError, Exit};
 use super::output;
 use super::progress::Progress;
-use crate::app::{self, Bench, BenchError, CalibrateError, Control, Published};
+use crate::app::{self, Bench, BenchError, CalibrateError, Control, PublishError, Published};
 use crate::device::lease::{self, Lease, LeaseError, Waiting};
 use crate::execute::{Outcome, SessionError};
 use crate::model::protocol::FailureKind;
-use crate::model::{DeviceKind, Mode};
-use crate::plan::{Plan, RunState, Wanted};
+use crate::model::{DeviceKind, KernelId, Mode, Shape};
+use crate::plan::{Plan, RunState, SubjectState, Wanted};
 use crate::report::numbers::duration;
 
 /// Runs every manifest; the worst end of all is the command's.
@@ -58,16 +59,21 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
                 started.elapsed().as_millis()
             ),
         );
+        if global.json {
+            print_results(&opened, &bench)?;
+        }
         return Ok(Exit::Success);
     }
     // Writing reports alone measures nothing, and needs neither the host for itself nor its peaks.
     let lease = if counts.to_do() > 0 { Some(acquire(global, args.no_wait, interrupted)?) } else { None };
     if lease.is_some() {
+        // Whoever held the lease before may have measured what this plan was to measure.
+        opened.ledger = context::ledger(&opened.project)?;
         calibrate_once(global, &mut opened, interrupted)?;
     }
     let workspace = opened.workspace();
     let bench = workspace.plan(bench.experiment, wanted).map_err(bench_error)?;
-    announce(global, &bench);
+    announce(global, &opened, &bench)?;
     let stale = stale(&bench.plan);
     let mut progress = Progress::new(global, bench.plan.estimate_ns());
     let mut control = Control {
@@ -80,12 +86,16 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
     drop(progress);
     drop(lease);
     for warning in opened.ledger.take_warnings() {
-        eprintln!("warning: {warning}");
+        output::note(&format!("warning: {warning}"));
     }
-    let is_new = |subject: usize, mode: Mode| stale.contains(&(subject, mode));
+    let subjects = finished.bench.plan.subjects.clone();
+    let is_new = |subject: usize, mode: Mode| {
+        let subject = &subjects[subject];
+        stale.iter().any(|(id, shape, of)| *id == subject.id && *shape == subject.shape && *of == mode)
+    };
     let published =
         app::publish_experiment(&workspace, &finished.bench, &finished.outcome.failures, is_new, args.devlog_add)
-            .map_err(CliError::internal)?;
+            .map_err(publish_error)?;
     summarise(global, &finished.bench, &finished.outcome, &published)?;
     Ok(exit(&finished.bench.plan, &finished.outcome, interrupted))
 }
@@ -93,7 +103,7 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
 /// Something that the user reads unless told otherwise.
 fn say(global: &Global, text: &str) {
     if global.quiet < 2 {
-        eprintln!("{text}");
+        output::note(text);
     }
 }
 
@@ -127,6 +137,7 @@ pub fn calibrate_once(global: &Global, opened: &mut Opened, interrupted: &Arc<At
         return Ok(());
     }
     say(global, "measuring this host's peaks once (mlarun device calibrate)");
+    super::device::warn_if_busy();
     match super::device::calibrate(global, opened, interrupted) {
         Ok(peaks) => opened.machine.peaks = Some(peaks),
         Err(CalibrateError::Package(error)) => {
@@ -137,7 +148,23 @@ pub fn calibrate_once(global: &Global, opened: &mut Opened, interrupted: &Arc<At
     Ok(())
 }
 
-fn announce(global: &Global, bench: &Bench) {
+/// results.json of an experiment that has been published.
+fn print_results(opened: &Opened, bench: &Bench) -> Result<(), CliError> {
+    let path = opened.project.experiment(&bench.experiment.name).join("results.json");
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| CliError::internal(format!("{}: {error}", path.display())))?;
+    output::text(&text)
+}
+
+/// A dev log that cannot be trusted is the user's to mend; everything else was written before it.
+fn publish_error(error: PublishError) -> CliError {
+    match error {
+        PublishError::Devlogs(error) => CliError::usage(format!("{error}; results and reports are written")),
+        error => CliError::internal(error),
+    }
+}
+
+fn announce(global: &Global, opened: &Opened, bench: &Bench) -> Result<(), CliError> {
     let counts = bench.plan.counts();
     if global.quiet == 0 {
         say(
@@ -153,18 +180,38 @@ fn announce(global: &Global, bench: &Bench) {
                 duration(bench.plan.estimate_ns()),
             ),
         );
+        say_why(global, opened, bench)?;
     }
+    for subject in &bench.plan.subjects {
+        if let SubjectState::Refused { reason } = &subject.state {
+            output::note(&format!("REFUSED {} {}: {reason}", subject.id, subject.label));
+        }
+    }
+    Ok(())
 }
 
-/// The runs that a session works on, by subject and mode.
-fn stale(plan: &Plan) -> Vec<(usize, Mode)> {
-    let runs = plan
-        .subjects
-        .iter()
-        .enumerate()
-        .flat_map(|(index, subject)| subject.runs.iter().map(move |run| (index, run.mode, &run.state)));
-    runs.filter(|(_, _, state)| matches!(state, RunState::Stale(_) | RunState::AfterTune))
-        .map(|(index, mode, _)| (index, mode))
+/// What has changed since runs were last measured, once for each kernel.
+fn say_why(global: &Global, opened: &Opened, bench: &Bench) -> Result<(), CliError> {
+    let mut said = BTreeSet::new();
+    for (index, subject) in bench.plan.subjects.iter().enumerate() {
+        for run in &subject.runs {
+            let changes = app::reasons(&opened.workspace(), bench, index, run).map_err(CliError::internal)?;
+            if !changes.is_empty() {
+                let why = format!("{} again: {}", subject.id, super::plan::changed(&changes));
+                if said.insert(why.clone()) {
+                    say(global, &why);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The runs that a session works on.
+fn stale(plan: &Plan) -> Vec<(KernelId, Shape, Mode)> {
+    let runs = plan.subjects.iter().flat_map(|subject| subject.runs.iter().map(move |run| (subject, run)));
+    runs.filter(|(_, run)| matches!(run.state, RunState::Stale(_) | RunState::AfterTune))
+        .map(|(subject, run)| (subject.id.clone(), subject.shape.clone(), run.mode))
         .collect()
 }
 

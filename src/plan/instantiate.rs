@@ -252,8 +252,8 @@ pub fn instantiate(
                 .iter()
                 .map(|(name, expr)| Ok((name.clone(), define(evaluator.at(|| place("defines"), expr.eval(&scope))?))))
                 .collect::<Result<_, InstantiateError>>()?,
-            flops: evaluator.at(|| place("flops"), stage.flops.eval_f64(&scope))?,
-            bytes: evaluator.at(|| place("bytes"), stage.bytes.eval_f64(&scope))?,
+            flops: amount(&evaluator, &stage.flops, &place("flops"), &scope)?,
+            bytes: amount(&evaluator, &stage.bytes, &place("bytes"), &scope)?,
         });
         stages.push(launched);
     }
@@ -404,6 +404,21 @@ fn argument(
             }
         },
     })
+}
+
+/// A number that is not negative.
+fn amount(
+    evaluator: &Evaluator<'_>,
+    expr: &Expr,
+    place: &str,
+    scope: &Scope<'_>,
+) -> Result<f64, InstantiateError> {
+    let value = evaluator.at(|| place.to_owned(), expr.eval_f64(scope))?;
+    if value >= 0.0 {
+        return Ok(value);
+    }
+    let source = EvalError { source_text: expr.source().to_owned(), reason: format!("its value is {value}, below 0") };
+    evaluator.at(|| place.to_owned(), Err(source))
 }
 
 fn grid(counts: &[u64]) -> [u64; 3] {

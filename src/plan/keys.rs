@@ -3,8 +3,8 @@
 //! | key | what enters it | what does not |
 //! |---|---|---|
 //! | build | source and header bytes, generated caller, macros, flags, compiler | paths, names of package and version |
-//! | tuning | builds with open macros, axes, constraints, shape, device, protocol, limits | labels, history |
-//! | subject | builds, launches, buffers with their input generators, tiling, device | cost model, tolerance, labels |
+//! | tuning | builds of what is timed with open macros, axes, constraints, shape, device, protocol, limits | labels, history |
+//! | subject | builds, launches, buffers with their input generators, tiling, reference and tolerance, device | cost model, labels |
 //! | verification | subject, reference, reduced pipeline | seed of anything timed |
 //! | measurement | subject, mode, protocol, clock policy | rounds, baselines, labels, templates |
 
@@ -25,6 +25,8 @@ pub struct SubjectMaterial<'a> {
     pub launches: &'a [Stage],
     pub buffers: &'a [Buffer],
     pub tiling: &'a Tiling,
+    /// What the output must equal, and how closely: a number counts only beside the check that it passed.
+    pub reference: Option<&'a Reference>,
     pub device: &'a DeviceId,
 }
 
@@ -74,13 +76,14 @@ pub const MEASUREMENT_TAG: &str = "measurement/1";
 /// What one tuning decides, and how it looks.
 #[derive(Debug, Clone, Serialize)]
 pub struct TuningMaterial<'a> {
-    /// By stage: key of the build with the defaults of every space.
+    /// By stage that is timed: key of the build with the defaults of every space.
     pub builds: BTreeMap<&'a str, Key>,
-    /// By stage: macros as expressions, as they change from point to point.
+    /// By stage that is timed: macros as expressions, as they change from point to point.
     pub defines: BTreeMap<&'a str, BTreeMap<&'a str, &'a str>>,
     pub target: String,
     pub axes: &'a Axes,
-    pub launches: &'a [Stage],
+    /// Of the stage, for a stage's tuning; of all of them, for the pipeline's.
+    pub launches: Vec<&'a Stage>,
     pub buffers: &'a [Buffer],
     /// Tilings of the stages, for the pipeline's tuning.
     pub decided: &'a BTreeMap<String, Choices>,

@@ -643,16 +643,20 @@ fn tuning_material<'a>(
     axes: &'a space::Axes,
     prepared: &'a Prepared,
 ) -> keys::TuningMaterial<'a> {
-    let defines = package.stages.iter().map(|stage| {
+    let is_timed = |name: &str| match target {
+        TuneTarget::Pipeline => true,
+        TuneTarget::Stage(stage) => stage == name,
+    };
+    let defines = package.stages.iter().filter(|stage| is_timed(&stage.name)).map(|stage| {
         let macros = stage.defines.iter().map(|(name, expr)| (name.as_str(), expr.source())).collect();
         (stage.name.as_str(), macros)
     });
     keys::TuningMaterial {
-        builds: prepared.builds_by_stage(),
+        builds: prepared.builds_by_stage().into_iter().filter(|(name, _)| is_timed(name)).collect(),
         defines: defines.collect(),
         target: target.to_string(),
         axes,
-        launches: &prepared.pipeline().stages,
+        launches: prepared.pipeline().stages.iter().filter(|stage| is_timed(&stage.name)).collect(),
         buffers: &prepared.pipeline().buffers,
         decided: &prepared.tiling.stages,
         device: &setting.device.id,

@@ -70,6 +70,7 @@ impl Prepared {
             launches: &self.pipeline().stages,
             buffers: &self.pipeline().buffers,
             tiling: &self.tiling,
+            reference: self.pipeline().reference.as_ref(),
             device: &setting.device.id,
         }
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::quantile::quantile_of_sorted;
-use super::{Interval, StatsError, median, median_interval, sorted, t_interval};
+use super::{Interval, StatsError, median, median_interval, sorted};
 
 /// What an interval ranges over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,16 +75,11 @@ fn over_processes<S: AsRef<[f64]>>(processes: &[S], level: f64) -> Result<Summar
     let each = |p: f64| processes.iter().map(|samples| quantile_of_sorted(samples, p)).collect::<Vec<_>>();
     let medians = each(0.5);
     let centre = median(&medians)?;
-    let widened = t_interval(&medians, level)?.map(|interval| Interval {
-        low: interval.low.min(centre),
-        high: interval.high.max(centre),
-        level: interval.level,
-    });
     Ok(Summary {
         median: centre,
         q1: median(&each(0.25))?,
         q3: median(&each(0.75))?,
-        interval: widened,
+        interval: median_interval(&sorted(&medians)?, level)?,
         basis: Basis::Processes,
         samples: processes.iter().map(|samples| samples.len() as u64).sum(),
         processes: processes.len() as u64,
@@ -110,7 +105,8 @@ mod tests {
         let summary = summarize(&[vec![1.0, 1.0, 1.0], vec![2.0], vec![3.0, 3.0]], LEVEL).unwrap();
         assert_eq!((summary.q1, summary.median, summary.q3), (2.0, 2.0, 2.0));
         assert_eq!((summary.basis, summary.samples, summary.processes), (Basis::Processes, 6, 3));
-        assert_eq!(summary.interval, t_interval(&[1.0, 2.0, 3.0], LEVEL).unwrap());
+        // Three processes are too few for an interval of their median at this level.
+        assert_eq!(summary.interval, None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::names::{Interner, Names, expression};
 use super::package::Package;
 use crate::diagnostic::{self, Diagnostic, SourceFile};
 use crate::expr::Expr;
-use crate::model::KernelId;
+use crate::model::{Key, KernelId};
 use crate::spanned::{Fields, Node, Table, fields};
 
 /// Version of the format that this program reads.
@@ -71,7 +71,8 @@ pub fn package(
 ) -> Result<Package, Vec<Diagnostic>> {
     let document = crate::spanned::parse(file)?;
     let mut reader = Reader { location, interner, tensor_names: Vec::new(), diagnostics: Vec::new() };
-    let package = reader.package(&document);
+    let declaration = Key::of_bytes(file.text().as_bytes());
+    let package = reader.package(&document, declaration);
     let mut diagnostics = reader.diagnostics;
     diagnostic::sort(&mut diagnostics);
     match package {
@@ -82,7 +83,7 @@ pub fn package(
 
 impl Reader<'_> {
     /// `None` only after a diagnostic.
-    fn package(&mut self, document: &Node) -> Option<Package> {
+    fn package(&mut self, document: &Node, declaration: Key) -> Option<Package> {
         let mut top = Fields::of(document, "kernel.toml", &mut self.diagnostics)?;
         if let Some(node) = top.require("schema", &mut self.diagnostics) {
             self.schema(node);
@@ -105,6 +106,7 @@ impl Reader<'_> {
             layer: self.location.layer.clone(),
             folder: self.location.folder.to_path_buf(),
             description: description?.to_owned(),
+            declaration,
             parameters,
             lets,
             tensors,
