@@ -26,10 +26,10 @@ pub fn write(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<()
     sync_folder(folder, durability)
 }
 
-/// As [`write`], but never replaces a file.
+/// As [`write()`], but never replaces a file.
 ///
 /// # Errors
-/// As [`write`], and [`io::ErrorKind::AlreadyExists`] where there is a file.
+/// As [`write()`], and [`io::ErrorKind::AlreadyExists`] where there is a file.
 pub fn create(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<()> {
     let (folder, file) = written(path, bytes, durability)?;
     file.persist_noclobber(path)?;

@@ -88,7 +88,7 @@ fn json<T: serde::Serialize>(value: &T) -> Json {
     serde_json::to_value(value).expect("values of parameters serialise to JSON")
 }
 
-/// tiling/<stage>.json for every stage and for the pipeline, each beside its history where it was tuned.
+/// `tiling/<stage>.json` for every stage and for the pipeline, each beside its history where it was tuned.
 fn write_tilings(
     workspace: &Workspace<'_>,
     folder: &Path,

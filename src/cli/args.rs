@@ -67,7 +67,7 @@ pub enum ColorWhen {
 /// Which experiments, and which of their runs.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Selection {
-    /// Override a manifest key, e.g. shapes.s=[1,4] or modes=event (may be repeated)
+    /// Override a manifest key, e.g. `shapes.s=[1,4]` or `modes=event` (may be repeated)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
     /// Only runs for which this holds, e.g. 'version == "v2" && s == 16'

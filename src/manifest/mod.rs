@@ -31,7 +31,7 @@ pub struct Source {
     pub text: String,
 }
 
-/// A manifest as it was typed, with what is wrong with it so far: [`resolve`] reports that with everything else.
+/// A manifest as it was typed, with what is wrong with it so far: [`resolve()`] reports that with everything else.
 #[derive(Debug, Clone)]
 pub struct Document {
     file: Arc<SourceFile>,

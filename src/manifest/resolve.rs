@@ -16,7 +16,7 @@ use crate::model::{DeviceKind, KernelId, Language, Mode, Version};
 const DEFAULT_ROUNDS: u32 = 8;
 const DEFAULT_TIME_LIMIT_S: u32 = 600;
 
-/// See [`super::resolve`].
+/// See [`super::resolve()`].
 pub fn resolve(
     document: &Document,
     catalog: &Catalog,
