@@ -71,7 +71,7 @@ void copy(const float *from, float *to, int64_t count) {
 
 /// The shortest warm-up, one sample, and the smallest buffer for evicting caches: what a protocol asks for is not
 /// mlarun's.
-const PROTOCOL: [(&str, &str); 8] = [
+const SHORTENED: [(&str, &str); 8] = [
     ("last_level_caches = 2", "last_level_caches = 1"),
     ("min_mib = 32", "min_mib = 1"),
     ("max_mib = 256", "max_mib = 1"),
@@ -156,7 +156,7 @@ fn launch_us(opened: &Opened, bench: &Bench) -> Result<Vec<f64>> {
 }
 
 fn shortened(mut text: String) -> Result<String> {
-    for (from, to) in PROTOCOL {
+    for (from, to) in SHORTENED {
         if !text.contains(from) {
             return Err(format!("conf/protocol.toml lacks `{from}`").into());
         }

@@ -81,6 +81,7 @@ fn run(environment: &Environment, index: usize) -> Run {
     let stage = |stage: &str, flops, bytes| StageCost { stage: stage.to_owned(), cost: Cost { flops, bytes } };
     Run {
         id,
+        label: shape.clone(),
         shape,
         mode: Mode::Event,
         tiling: Tiling::default(),

@@ -77,8 +77,8 @@ impl Facts for Ledger {
     }
 
     fn tuning(&self, id: &KernelId, target: &TuneTarget, tuning: &Key) -> Result<Option<Choices>, FactsError> {
-        match self.tunings.load(id, &target.to_string(), tuning) {
-            Ok(Lookup::Found(found)) => Ok(Some(found.chosen)),
+        match self.tunings.chosen(id, &target.to_string(), tuning) {
+            Ok(Lookup::Found(chosen)) => Ok(Some(chosen)),
             Ok(Lookup::Absent) => Ok(None),
             Ok(Lookup::SetAside { warning }) => {
                 self.warn(warning);

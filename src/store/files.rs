@@ -13,7 +13,7 @@ use super::{Durability, FORMAT, Format, Record, RecordKind, SetAside, StoreError
 use crate::model::Key;
 
 /// Size and time of change of a file: equal for a file that was not touched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Stamp {
     pub bytes: u64,
     /// Nanoseconds since 1970.
@@ -21,7 +21,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    fn of(meta: &Metadata) -> Stamp {
+    pub fn of(meta: &Metadata) -> Stamp {
         Stamp { bytes: meta.size(), changed_ns: meta.mtime() * 1_000_000_000 + meta.mtime_nsec() }
     }
 }

@@ -1,5 +1,8 @@
 //! Results of tuning, kept under `.cache/kernel-autotune/<kernel>/<version>/<unit>/<key>.json`, where a unit is a stage
 //! or the pipeline as a whole. They can be had again by tuning again, so they are no records.
+//!
+//! A search's history may be megabytes, and a plan needs nothing but the choice: `<key>.choice.json` beside it says what
+//! the file of this size and time of change has chosen. It is derived, and made anew whenever it does not fit.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::envelope::{self, Fault};
+use super::files::Stamp;
 use super::{Durability, StoreError, atomic, io};
 use crate::model::{Choices, KernelId, Key};
 
@@ -55,8 +59,8 @@ pub enum Outcome {
 
 /// A stored result that was looked up.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Lookup {
-    Found(Box<Tuning>),
+pub enum Lookup<T> {
+    Found(T),
     Absent,
     /// The file did not check out; it was renamed and counts as absent. The text is a warning for people.
     SetAside {
@@ -71,6 +75,16 @@ pub struct Tunings {
 }
 
 const BODY: &str = "tuning";
+const CHOICE: &str = "choice";
+
+/// What a result has chosen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Choice {
+    key: Key,
+    /// State of the result's file.
+    of: Stamp,
+    chosen: Choices,
+}
 
 impl Tunings {
     /// The results below `cache`, the project's `.cache`.
@@ -87,7 +101,7 @@ impl Tunings {
     ///
     /// # Errors
     /// The file cannot be read or renamed, or a newer mlarun wrote it.
-    pub fn load(&self, id: &KernelId, unit: &str, key: &Key) -> Result<Lookup, StoreError> {
+    pub fn load(&self, id: &KernelId, unit: &str, key: &Key) -> Result<Lookup<Box<Tuning>>, StoreError> {
         let path = self.path(id, unit, key);
         let text = match fs::read(&path) {
             Ok(text) => text,
@@ -105,6 +119,31 @@ impl Tunings {
         }
     }
 
+    /// What the result of `key` has chosen, without reading its history where that was read before.
+    ///
+    /// # Errors
+    /// As [`Tunings::load`], and where the choice cannot be written.
+    pub fn chosen(&self, id: &KernelId, unit: &str, key: &Key) -> Result<Lookup<Choices>, StoreError> {
+        let path = self.path(id, unit, key);
+        let Some(stamp) = stamp(&path)? else { return Ok(Lookup::Absent) };
+        let beside = path.with_extension("choice.json");
+        if let Some(choice) = read_choice(&beside)?.filter(|choice| choice.key == *key && choice.of == stamp) {
+            return Ok(Lookup::Found(choice.chosen));
+        }
+        Ok(match self.load(id, unit, key)? {
+            Lookup::Found(tuning) => {
+                // The stamp is older than what was read: a file that was replaced in between is read again next time.
+                let choice = Choice { key: *key, of: stamp, chosen: tuning.chosen };
+                let text = envelope::encode(CHOICE, &choice)
+                    .map_err(|error| StoreError::Json { path: beside.clone(), error })?;
+                atomic::write(&beside, &text, Durability::Cached).map_err(io(&beside))?;
+                Lookup::Found(choice.chosen)
+            }
+            Lookup::Absent => Lookup::Absent,
+            Lookup::SetAside { warning } => Lookup::SetAside { warning },
+        })
+    }
+
     /// Stores a result, in place of an earlier one of the same key.
     ///
     /// # Errors
@@ -117,7 +156,25 @@ impl Tunings {
     }
 }
 
-fn set_aside(path: &Path, fault: &Fault) -> Result<Lookup, StoreError> {
+/// State of a file; `None` where there is none.
+fn stamp(path: &Path) -> Result<Option<Stamp>, StoreError> {
+    match fs::metadata(path) {
+        Ok(meta) => Ok(Some(Stamp::of(&meta))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io(path)(error)),
+    }
+}
+
+/// The choice at `path`; `None` where there is none that can be used, as it is then made anew.
+fn read_choice(path: &Path) -> Result<Option<Choice>, StoreError> {
+    match fs::read(path) {
+        Ok(text) => Ok(envelope::decode(CHOICE, &text).ok()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io(path)(error)),
+    }
+}
+
+fn set_aside<T>(path: &Path, fault: &Fault) -> Result<Lookup<T>, StoreError> {
     let to = path.with_extension("json.damaged");
     fs::rename(path, &to).map_err(io(path))?;
     let warning = format!("{}: {fault}; kept as {}, tuning starts anew", path.display(), to.display());
@@ -188,5 +245,27 @@ mod tests {
         fs::write(&path, text.replace("\"major\": 1", "\"major\": 2")).expect("changed");
         assert!(matches!(tunings.load(&id(), "latent", &tuning.key), Err(StoreError::Newer { .. })));
         assert!(path.exists());
+    }
+
+    #[test]
+    fn a_choice_is_that_of_the_file_as_it_is_now() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (tunings, mut tuning) = (Tunings::new(folder.path()), tuning());
+        let chosen = |key: &Key| tunings.chosen(&id(), "latent", key).expect("readable");
+        assert_eq!(chosen(&tuning.key), Lookup::Absent);
+        let path = tunings.save(&id(), "latent", &tuning).expect("saved");
+        let beside = path.with_extension("choice.json");
+        for _ in 0..2 {
+            assert_eq!(chosen(&tuning.key), Lookup::Found(tuning.chosen.clone()));
+            assert!(beside.exists());
+        }
+        fs::write(&beside, "{").expect("cut short");
+        assert_eq!(chosen(&tuning.key), Lookup::Found(tuning.chosen.clone()));
+        tuning.chosen = Choices::from([("another_name".to_owned(), Value::Int(1))]);
+        tunings.save(&id(), "latent", &tuning).expect("replaced");
+        assert_eq!(chosen(&tuning.key), Lookup::Found(tuning.chosen.clone()));
+        fs::write(&path, "{}").expect("damaged");
+        assert!(matches!(chosen(&tuning.key), Lookup::SetAside { .. }));
+        assert_eq!(chosen(&tuning.key), Lookup::Absent, "the choice went with its history");
     }
 }
