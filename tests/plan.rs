@@ -59,7 +59,7 @@ default     = { share = 1 }
 name    = "first"
 source  = "k.c"
 entry   = "first"
-args    = ["x", "y", "half", "rows", "1.5 * part", "causal", "block.y", "thread"]
+args    = ["x", "y", "half", "rows", "1.5 * sqrt(part * part)", "causal", "block.y", "thread"]
 grid    = ["ceil_div(rows, tile.block)", "tile.share"]
 threads = "tile.threads"
 flops   = "elements * part"
