@@ -391,7 +391,7 @@ fn a_run_goes_from_never_measured_over_incomplete_to_fresh() {
     facts.sets.insert(key, 2);
     assert_eq!(state(&facts), RunState::Fresh);
     assert_eq!(fixture.planned(PLAIN, &facts).estimate_ns(), 0.0);
-    let again = fixture.plan(PLAIN, &facts, Wanted { only: None, remeasure: true }).expect("a plan");
+    let again = fixture.plan(PLAIN, &facts, Wanted { remeasure: true, ..Wanted::default() }).expect("a plan");
     assert_eq!(again.subjects[0].runs[0].state, RunState::Stale(Stale::Remeasure));
 }
 
@@ -432,8 +432,8 @@ fn profilers_of_gpus_are_skipped_and_too_large_tensors_refused() {
 #[test]
 fn baselines_join_and_share_subjects() {
     let fixture = Fixture::new();
-    let plan = fixture
-        .planned("kernels = [\"k\"]\nversions = \"all\"\nbaselines = [\"previous\", \"plain\"]\n", &Memory::default());
+    let text = "kernels = [\"k\"]\nversions = \"all\"\nbaselines = [\"previous\", \"plain\"]\n";
+    let plan = fixture.plan(text, &Memory::default(), Wanted { dev_logs: true, ..Wanted::default() }).expect("a plan");
     let subjects: Vec<String> = plan.subjects.iter().map(|subject| subject.id.to_string()).collect();
     assert_eq!(subjects, ["k v0 (c)", "k v1 (c)", "plain v0 (c)"], "each once");
     let listed: Vec<bool> = plan.subjects.iter().map(|subject| subject.listed).collect();
@@ -458,11 +458,11 @@ fn a_filter_picks_runs() {
     let only = |text: &str| text.parse::<Expr>().expect("an expression");
     let condition = only("version == 'v1' && rows == 16 && part == 4 && mode == 'event'");
     let plan =
-        fixture.plan(text, &Memory::default(), Wanted { only: Some(&condition), remeasure: false }).expect("a plan");
+        fixture.plan(text, &Memory::default(), Wanted { only: Some(&condition), ..Wanted::default() }).expect("a plan");
     let listed = plan.subjects.iter().filter(|subject| subject.listed).count();
     assert_eq!(listed, 1, "part is 4 by default where rows is 16");
     let wrong = only("unknown == 1");
-    let error = fixture.plan(text, &Memory::default(), Wanted { only: Some(&wrong), remeasure: false });
+    let error = fixture.plan(text, &Memory::default(), Wanted { only: Some(&wrong), ..Wanted::default() });
     assert!(matches!(error, Err(PlanError::Only(_))), "{error:?}");
 }
 

@@ -4,7 +4,9 @@ use super::experiment::{Bench, Workspace};
 use super::gather::GatherError;
 use super::record_kind;
 use crate::expr::Scope;
-use crate::plan::{BuildKeys, Change, Facts as _, PlanError, Prepared, Run, RunState, Slot, Stale, SubjectState, changes};
+use crate::plan::{
+    BuildKeys, Change, Facts as _, PlanError, Prepared, Run, RunState, Slot, Stale, SubjectState, changes,
+};
 
 /// Differences between what was measured and what would be measured now; none for a run that is fresh or new.
 ///

@@ -18,7 +18,11 @@ pub fn run(global: &Global, args: &CheckArgs) -> Result<Exit, CliError> {
                     * experiment.shapes.len()
                     * experiment.modes.len();
                 if global.quiet == 0 {
-                    output::note(&format!("{}: sound, {} runs on this host beside baselines", manifest.display(), runs));
+                    output::note(&format!(
+                        "{}: sound, {} runs on this host beside baselines",
+                        manifest.display(),
+                        runs
+                    ));
                 }
             }
             Err(error) => exit = exit.and(output::report_error(&error, global.color)),

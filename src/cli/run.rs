@@ -151,8 +151,8 @@ pub fn calibrate_once(global: &Global, opened: &mut Opened, interrupted: &Arc<At
 /// results.json of an experiment that has been published.
 fn print_results(opened: &Opened, bench: &Bench) -> Result<(), CliError> {
     let path = opened.project.experiment(&bench.experiment.name).join("results.json");
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| CliError::internal(format!("{}: {error}", path.display())))?;
+    let text =
+        std::fs::read_to_string(&path).map_err(|error| CliError::internal(format!("{}: {error}", path.display())))?;
     output::text(&text)
 }
 

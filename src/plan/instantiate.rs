@@ -407,12 +407,7 @@ fn argument(
 }
 
 /// A number that is not negative.
-fn amount(
-    evaluator: &Evaluator<'_>,
-    expr: &Expr,
-    place: &str,
-    scope: &Scope<'_>,
-) -> Result<f64, InstantiateError> {
+fn amount(evaluator: &Evaluator<'_>, expr: &Expr, place: &str, scope: &Scope<'_>) -> Result<f64, InstantiateError> {
     let value = evaluator.at(|| place.to_owned(), expr.eval_f64(scope))?;
     if value >= 0.0 {
         return Ok(value);

@@ -14,7 +14,7 @@ use super::names::{Interner, Names, expression};
 use super::package::Package;
 use crate::diagnostic::{self, Diagnostic, SourceFile};
 use crate::expr::Expr;
-use crate::model::{Key, KernelId};
+use crate::model::{KernelId, Key};
 use crate::spanned::{Fields, Node, Table, fields};
 
 /// Version of the format that this program reads.
