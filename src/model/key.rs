@@ -42,6 +42,16 @@ impl Key {
         Key(bytes)
     }
 
+    /// Gives `then` the 64 digits. Keys of keys are made by the ten thousand, hence without a formatter.
+    fn digits<T>(&self, then: impl FnOnce(&str) -> T) -> T {
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        let mut digits = [0; 64];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
+            pair.copy_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
+        then(str::from_utf8(&digits).expect("hexadecimal digits are ASCII"))
+    }
+
     /// The first 12 hexadecimal digits, for people.
     pub fn short(&self) -> String {
         self.to_string()[..12].to_owned()
@@ -50,7 +60,7 @@ impl Key {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.digits(|digits| f.write_str(digits))
     }
 }
 
@@ -84,7 +94,7 @@ impl FromStr for Key {
 
 impl Serialize for Key {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        self.digits(|digits| serializer.serialize_str(digits))
     }
 }
 
