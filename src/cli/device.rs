@@ -16,7 +16,7 @@ use crate::model::{DType, Device, Peaks};
 pub fn run(global: &Global, args: &DeviceArgs) -> Result<Exit, CliError> {
     let mut opened = Opened::of(context::project_here(global)?)?;
     if args.command == DeviceCommand::Calibrate {
-        warn_if_busy();
+        warn_if_busy(global);
         let interrupted = context::interruptible()?;
         let lease = super::run::acquire(global, false, &interrupted)?;
         let peaks = calibrate(global, &opened, &interrupted).map_err(calibrate_error)?;
@@ -33,10 +33,10 @@ pub fn run(global: &Global, args: &DeviceArgs) -> Result<Exit, CliError> {
 }
 
 /// Says that what else runs on this host lowers its measured peaks.
-pub fn warn_if_busy() {
+pub fn warn_if_busy(global: &Global) {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load: Option<f64> = load.split(' ').next().and_then(|first| first.parse().ok());
-    if let Some(load) = load.filter(|load| *load > 0.5) {
+    if let Some(load) = load.filter(|load| *load > 0.5 && global.quiet == 0) {
         output::note(&format!(
             "warning: this host is busy (load {load:.1}), so that its peaks may come out too low; repeat \
              `mlarun device calibrate` when it is quiet"

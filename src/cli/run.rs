@@ -137,7 +137,7 @@ pub fn calibrate_once(global: &Global, opened: &mut Opened, interrupted: &Arc<At
         return Ok(());
     }
     say(global, "measuring this host's peaks once (mlarun device calibrate)");
-    super::device::warn_if_busy();
+    super::device::warn_if_busy(global);
     match super::device::calibrate(global, opened, interrupted) {
         Ok(peaks) => opened.machine.peaks = Some(peaks),
         Err(CalibrateError::Package(error)) => {
