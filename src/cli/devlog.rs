@@ -32,7 +32,7 @@ pub fn run(global: &Global, args: &DevlogArgs) -> Result<Exit, CliError> {
         }
     }
     if exit == Exit::Stale && global.quiet < 2 {
-        output::note(&format!("mlarun: stale; `mlarun devlog` writes the blocks again from their records"));
+        output::note("mlarun: stale; `mlarun devlog` writes the blocks again from their records");
     }
     Ok(exit)
 }

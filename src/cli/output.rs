@@ -57,7 +57,7 @@ fn colour(when: ColorWhen) -> Colour {
 /// Prints diagnostics to standard error.
 pub fn diagnostics(diagnostics: &[Diagnostic], when: ColorWhen) {
     if !diagnostics.is_empty() {
-        note(&format!("{}", diagnostic::render_all(diagnostics, colour(when)).trim_end()));
+        note(diagnostic::render_all(diagnostics, colour(when)).trim_end());
     }
 }
 

@@ -68,6 +68,7 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
     let lease = if counts.to_do() > 0 { Some(acquire(global, args.no_wait, interrupted)?) } else { None };
     if lease.is_some() {
         // Whoever held the lease before may have measured what this plan was to measure.
+        warn(&opened);
         opened.ledger = context::ledger(&opened.project)?;
         calibrate_once(global, &mut opened, interrupted)?;
     }
@@ -85,9 +86,7 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
     let finished = workspace.execute(bench, wanted, &mut control).map_err(bench_error)?;
     drop(progress);
     drop(lease);
-    for warning in opened.ledger.take_warnings() {
-        output::note(&format!("warning: {warning}"));
-    }
+    warn(&opened);
     let subjects = finished.bench.plan.subjects.clone();
     let is_new = |subject: usize, mode: Mode| {
         let subject = &subjects[subject];
@@ -98,6 +97,13 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
             .map_err(publish_error)?;
     summarise(global, &finished.bench, &finished.outcome, &published)?;
     Ok(exit(&finished.bench.plan, &finished.outcome, interrupted))
+}
+
+/// Says what was found damaged and set aside.
+fn warn(opened: &Opened) {
+    for warning in opened.ledger.take_warnings() {
+        output::note(&format!("warning: {warning}"));
+    }
 }
 
 /// Something that the user reads unless told otherwise.
