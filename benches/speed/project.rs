@@ -176,7 +176,7 @@ fn append(opened: &Opened, bench: &Bench) -> Result<()> {
     let done: std::result::Result<(), String> = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS).map(|part| scope.spawn(move || write(part))).collect();
         let joined = writers.into_iter().map(|writer| writer.join());
-        joined.map(|done| done.unwrap_or_else(|_| Err("a writer panicked".to_owned()))).collect()
+        joined.into_iter().try_for_each(|done| done.unwrap_or_else(|_| Err("a writer panicked".to_owned())))
     });
     Ok(done?)
 }
