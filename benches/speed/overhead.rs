@@ -116,12 +116,7 @@ pub fn sample_set() -> Result<Vec<Figure>> {
     }
     Ok(vec![
         Figure::new("mlarun's own time around a sample set", around, "ms", Goal::AtMost(15.0)),
-        Figure::new(
-            "launch without a block, all cores",
-            launch_ns(&opened, &finished.bench)?,
-            "ns",
-            Goal::None,
-        ),
+        Figure::new("launch without a block, all cores", launch_ns(&opened, &finished.bench)?, "ns", Goal::None),
     ])
 }
 
