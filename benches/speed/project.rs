@@ -175,13 +175,8 @@ fn append(opened: &Opened, bench: &Bench) -> Result<()> {
     let write = &write;
     let done: std::result::Result<(), String> = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS).map(|part| scope.spawn(move || write(part))).collect();
-<<<<<<< HEAD
-        let joined = writers.into_iter().map(|writer| writer.join());
-        joined.into_iter().try_for_each(|done| done.unwrap_or_else(|_| Err("a writer panicked".to_owned())))
-=======
         let mut joined = writers.into_iter().map(|writer| writer.join());
         joined.try_for_each(|done| done.unwrap_or_else(|_| Err("a writer panicked".to_owned())))
->>>>>>> t-speed
     });
     Ok(done?)
 }
