@@ -59,14 +59,12 @@ pub(super) fn write(
     write_json(&folder.join("params.json"), &parameters(&subject.id, prepared, device))?;
     write_tilings(workspace, folder, subject, prepared, protocols)?;
     let cache = BuildCache::new(&workspace.project.root, &workspace.project.cache());
-    for (stage, key) in prepared.pipeline().stages.iter().zip(&prepared.build_keys) {
-        copy_folder(&cache.folder_of(key), &folder.join("compiled").join(&stage.name))?;
-        let declared = prepared.builds.iter().find(|build| build.entry == stage.entry);
-        if let Some(build) = declared {
-            let source = workspace.project.root.join(&build.source);
-            let name = build.source.file_name().unwrap_or_default();
-            copy(&source, &folder.join("compiled").join(&stage.name).join(name))?;
-        }
+    let builds = prepared.builds.iter().zip(&prepared.build_keys);
+    for (stage, (build, key)) in prepared.pipeline().stages.iter().zip(builds) {
+        let compiled = folder.join("compiled").join(&stage.name);
+        copy_folder(&cache.folder_of(key), &compiled)?;
+        let name = build.source.file_name().unwrap_or_default();
+        copy(&workspace.project.root.join(&build.source), &compiled.join(name))?;
     }
     Ok(())
 }

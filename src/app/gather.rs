@@ -1,10 +1,11 @@
 //! From plan and records to what a report is made of.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use super::experiment::{Bench, Workspace};
 use super::record_kind;
-use super::recorded::{RecordedError, recorded};
+use super::recorded::{self, RecordedError, Results, recorded};
 use crate::execute::RunFailure;
 use crate::expr::Scope;
 use crate::model::protocol::FailureKind;
@@ -136,7 +137,13 @@ fn outcome(
 }
 
 fn add_comparisons(gathered: &mut Gathered, bench: &Bench) -> Result<(), RecordedError> {
+    let mut files: HashMap<&Path, Results> = HashMap::new();
     for comparison in &bench.plan.comparisons {
+        if let BaselineSubject::Recorded(path) = &comparison.baseline
+            && !files.contains_key(path.as_path())
+        {
+            files.insert(path, recorded::read(path)?);
+        }
         for run in &bench.plan.subjects[comparison.candidate].runs {
             let Some(candidate) = gathered.run(comparison.candidate, run.mode) else { continue };
             let baseline = match &comparison.baseline {
@@ -144,7 +151,9 @@ fn add_comparisons(gathered: &mut Gathered, bench: &Bench) -> Result<(), Recorde
                     Some(index) => Baseline::Run(index),
                     None => Baseline::Missing { reason: format!("it is not run in mode {}", run.mode) },
                 },
-                BaselineSubject::Recorded(path) => recorded(path, &gathered.input.runs[candidate])?,
+                BaselineSubject::Recorded(path) => {
+                    recorded(&files[path.as_path()], path, &gathered.input.runs[candidate])
+                }
                 BaselineSubject::None { reason } => Baseline::Missing { reason: reason.clone() },
             };
             gathered.input.comparisons.push(Comparison { run: candidate, name: comparison.name.clone(), baseline });

@@ -12,7 +12,7 @@ use crate::roofline::Cost;
 
 /// The part of results.json that a comparison needs.
 #[derive(Debug, Deserialize)]
-struct Results {
+pub(super) struct Results {
     format: Format,
     runs: Vec<RunResult>,
 }
@@ -44,21 +44,26 @@ pub enum RecordedError {
     Newer { path: PathBuf, major: u32 },
 }
 
-/// The result of the same kernel, version, shape and mode as `run` in the file `path`.
+/// Reads the results file `path`.
 ///
 /// # Errors
-/// The file cannot be read or is no results file; a file without such a run gives a baseline that is missing.
-pub(super) fn recorded(path: &Path, run: &Run) -> Result<Baseline, RecordedError> {
+/// The file cannot be read or is no results file.
+pub(super) fn read(path: &Path) -> Result<Results, RecordedError> {
     let text = fs::read(path).map_err(|error| RecordedError::Io { path: path.to_owned(), error })?;
     let results: Results =
         serde_json::from_slice(&text).map_err(|error| RecordedError::Json { path: path.to_owned(), error })?;
     if results.format.major != RESULTS_FORMAT.major {
         return Err(RecordedError::Newer { path: path.to_owned(), major: results.format.major });
     }
+    Ok(results)
+}
+
+/// The result of the same kernel, version, shape and mode as `run`; missing where `results`, read from `path`, has none.
+pub(super) fn recorded(results: &Results, path: &Path, run: &Run) -> Baseline {
     let same = |other: &&RunResult| other.id == run.id && other.shape == run.shape && other.mode == run.mode;
     let found = results.runs.iter().find(same).and_then(|found| Some((found, found.whole.as_ref()?)));
     let file = path.display().to_string();
-    Ok(match found {
+    match found {
         Some((found, whole)) => Baseline::Recorded(Recorded {
             id: found.id.clone(),
             ns: whole.ns,
@@ -67,5 +72,5 @@ pub(super) fn recorded(path: &Path, run: &Run) -> Result<Baseline, RecordedError
             file,
         }),
         None => Baseline::Missing { reason: format!("{file} holds no such run") },
-    })
+    }
 }

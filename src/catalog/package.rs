@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::expr::Expr;
 use crate::model::pipeline::Tolerance;
-use crate::model::{DType, KernelId, Key, Value};
+use crate::model::{DType, KernelId, Key};
 
 /// One version of one kernel in one language.
 #[derive(Debug, Clone)]
@@ -215,6 +215,3 @@ pub enum ReferenceFormula {
     },
     Einsum(Einsum),
 }
-
-/// A parameter given a value, for error messages and listings.
-pub type Assignment = (String, Value);

@@ -4,7 +4,6 @@ use super::args::{CheckArgs, Global};
 use super::context;
 use super::exit::{CliError, Exit};
 use super::output;
-use crate::device::probe;
 use crate::model::DeviceKind;
 
 pub fn run(global: &Global, args: &CheckArgs) -> Result<Exit, CliError> {
@@ -13,7 +12,6 @@ pub fn run(global: &Global, args: &CheckArgs) -> Result<Exit, CliError> {
         let project = context::project(global, manifest)?;
         match context::experiment(global, manifest, &args.sets, &project, DeviceKind::Cpu) {
             Ok(experiment) => {
-                probe::host().map_err(CliError::host)?;
                 let runs: usize = experiment.kernels.iter().map(|kernel| kernel.versions.len()).sum::<usize>()
                     * experiment.shapes.len()
                     * experiment.modes.len();

@@ -140,7 +140,6 @@ impl Observer for Progress {
                 let mode = mode.map(|mode| format!(", {mode}")).unwrap_or_default();
                 self.line(&format!("FAILED {name}{mode}: {reason}"));
             }
-            Event::Warning(text) => self.line(&format!("warning: {text}")),
         }
     }
 }

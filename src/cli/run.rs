@@ -73,7 +73,10 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
         calibrate_once(global, &mut opened, interrupted)?;
     }
     let workspace = opened.workspace();
-    let bench = workspace.plan(bench.experiment, wanted).map_err(bench_error)?;
+    let bench = match lease {
+        Some(_) => workspace.plan(bench.experiment, wanted).map_err(bench_error)?,
+        None => bench,
+    };
     announce(global, &opened, &bench)?;
     let stale = stale(&bench.plan);
     let mut progress = Progress::new(global, bench.plan.estimate_ns());
@@ -87,15 +90,14 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
     drop(progress);
     drop(lease);
     warn(&opened);
-    let subjects = finished.bench.plan.subjects.clone();
     let is_new = |subject: usize, mode: Mode| {
-        let subject = &subjects[subject];
+        let subject = &finished.bench.plan.subjects[subject];
         stale.iter().any(|(id, shape, of)| *id == subject.id && *shape == subject.shape && *of == mode)
     };
     let published =
         app::publish_experiment(&workspace, &finished.bench, &finished.outcome.failures, is_new, args.devlog_add)
             .map_err(publish_error)?;
-    summarise(global, &finished.bench, &finished.outcome, &published)?;
+    summarise(global, &opened, &finished.bench, &finished.outcome, &published)?;
     Ok(exit(&finished.bench.plan, &finished.outcome, interrupted))
 }
 
@@ -221,12 +223,15 @@ fn stale(plan: &Plan) -> Vec<(KernelId, Shape, Mode)> {
         .collect()
 }
 
-fn summarise(global: &Global, bench: &Bench, outcome: &Outcome, published: &Published) -> Result<(), CliError> {
+fn summarise(
+    global: &Global,
+    opened: &Opened,
+    bench: &Bench,
+    outcome: &Outcome,
+    published: &Published,
+) -> Result<(), CliError> {
     if global.json {
-        let results = published.report.with_file_name("results.json");
-        let text = std::fs::read_to_string(&results)
-            .map_err(|error| CliError::internal(format!("{}: {error}", results.display())))?;
-        return output::text(&text);
+        return print_results(opened, bench);
     }
     let counts = bench.plan.counts();
     let done = if outcome.stopped { "stopped" } else { "done" };

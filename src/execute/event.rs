@@ -43,8 +43,6 @@ pub enum Event {
     Retrying { name: Name, reason: String },
     /// A subject, or one mode of it, has no result.
     Failed { name: Name, mode: Option<Mode>, reason: String },
-    /// A remark that matters to the reader of the numbers.
-    Warning(String),
 }
 
 /// Consumes events.

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use crate::model::build::StageBuild;
 use crate::model::protocol::{CandidateOutcome, Failure};
 use crate::model::record::Record;
-use crate::model::{Choices, KernelId, Key, Mode, Shape};
+use crate::model::{Choices, KernelId, Key, Shape};
 use crate::plan::space::TuneTarget;
 
 pub use event::{Event, Name, Observer};
@@ -97,6 +97,3 @@ pub enum TriedOutcome {
 pub trait Clock {
     fn now(&self) -> Timestamp;
 }
-
-/// A failure of a whole subject has no mode.
-pub type FailedMode = Option<Mode>;
