@@ -28,7 +28,7 @@ pub struct Request {
 pub struct GpuRequest {
     /// `GPU-…` or `MIG-…`, as [`GpuInfo::uuid`]; the only GPU that the process is to see.
     pub uuid: String,
-    /// mlarun's own device code (inputs, reference, clocks): a cubin for this GPU.
+    /// mlarun's own device code compiled for this GPU: a cubin.
     pub support: PathBuf,
 }
 
