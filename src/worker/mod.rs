@@ -17,6 +17,9 @@ mod cache;
 mod compare;
 mod counters;
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(not(feature = "cuda"))]
 #[path = "without_cuda.rs"]
 mod cuda;
 mod definition;
