@@ -44,8 +44,19 @@ pub struct ProcessExecutor {
 }
 
 /// Variables that a worker sees; everything else of the environment (secrets among it) stays behind.
-const ENVIRONMENT: [&str; 9] =
-    ["PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH"];
+const ENVIRONMENT: [&str; 11] = [
+    "PATH",
+    "HOME",
+    "TMPDIR",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_LAUNCH_BLOCKING",
+    "MLARUN_NO_BLOCKING",
+];
 
 impl Executor for ProcessExecutor {
     fn execute(&self, request: &Request, watch: &mut dyn FnMut(&Line)) -> Result<Vec<Line>, ExecuteError> {
