@@ -177,11 +177,7 @@ pub(super) fn bind<'p>(
 }
 
 /// Whether `stage` is launched with the names of `scope`.
-pub(super) fn is_launched(
-    package: &Package,
-    stage: &catalog::Stage,
-    scope: &Scope<'_>,
-) -> Result<bool, InstantiateError> {
+fn is_launched(package: &Package, stage: &catalog::Stage, scope: &Scope<'_>) -> Result<bool, InstantiateError> {
     let Some(when) = &stage.when else { return Ok(true) };
     Evaluator { package }.at(|| format!("stage `{}`, when", stage.name), when.eval_bool(scope))
 }
@@ -198,70 +194,112 @@ pub fn instantiate(
     cores: usize,
     root: &Scope<'_>,
 ) -> Result<Instance, InstantiateError> {
-    let evaluator = Evaluator { package };
-    let Bound { scope, shape: full, choices: shared } = bind(package, shape, &tiling.pipeline, cores, root)?;
+    Draft::new(package, shape, &tiling.pipeline, cores, root)?.instance(&tiling.stages)
+}
 
-    let buffers = package
-        .tensors
-        .iter()
-        .map(|tensor| buffer(&evaluator, tensor, &full, &scope))
-        .collect::<Result<Vec<_>, _>>()?;
+/// A package at one shape and one tiling of the pipeline, whatever the tilings of its stages.
+pub(super) struct Draft<'p> {
+    package: &'p Package,
+    pub bound: Bound<'p>,
+    buffers: Vec<Buffer>,
+    reference: Option<Reference>,
+    /// Whether each of the package's stages is launched.
+    launched: Vec<bool>,
+}
 
-    let tunable = package.parameters.iter().filter(|parameter| parameter.is_tunable());
-    let mut of_pipeline = shared.clone();
-    of_pipeline
-        .extend(tunable.filter_map(|parameter| Some((parameter.name.clone(), full.get(&parameter.name)?.clone()))));
-    let mut all_choices = BTreeMap::from([(PIPELINE.to_owned(), of_pipeline)]);
+impl<'p> Draft<'p> {
+    /// # Errors
+    /// As [`instantiate`].
+    pub fn new(
+        package: &'p Package,
+        shape: &Shape,
+        pipeline: &Choices,
+        cores: usize,
+        root: &'p Scope<'p>,
+    ) -> Result<Draft<'p>, InstantiateError> {
+        let evaluator = Evaluator { package };
+        let bound = bind(package, shape, pipeline, cores, root)?;
+        let buffers = package
+            .tensors
+            .iter()
+            .map(|tensor| buffer(&evaluator, tensor, &bound.shape, &bound.scope))
+            .collect::<Result<Vec<_>, _>>()?;
+        let reference = match &package.reference {
+            Some(declared) => Some(reference(&evaluator, declared, &buffers, &bound.scope)?),
+            None => None,
+        };
+        let launched =
+            package.stages.iter().map(|stage| is_launched(package, stage, &bound.scope)).collect::<Result<_, _>>()?;
+        Ok(Draft { package, bound, buffers, reference, launched })
+    }
 
-    let mut stages: Vec<Stage> = Vec::new();
-    let mut costs = Vec::new();
-    for (declared, stage) in package.stages.iter().enumerate() {
-        let place = |what: &str| format!("stage `{}`, {what}", stage.name);
-        if !is_launched(package, stage, &scope)? {
-            continue;
+    /// The package's stages that are launched, with their numbers.
+    pub fn stages(&self) -> impl Iterator<Item = (usize, &'p catalog::Stage)> {
+        self.package.stages.iter().enumerate().filter(|(declared, _)| self.launched[*declared])
+    }
+
+    /// The instance with these choices of the stages; what they leave open takes its default.
+    ///
+    /// # Errors
+    /// As [`instantiate`].
+    pub fn instance(&self, tilings: &BTreeMap<String, Choices>) -> Result<Instance, InstantiateError> {
+        let Draft { package, bound, .. } = self;
+        let tunable = package.parameters.iter().filter(|parameter| parameter.is_tunable());
+        let mut of_pipeline = bound.choices.clone();
+        of_pipeline.extend(
+            tunable.filter_map(|parameter| Some((parameter.name.clone(), bound.shape.get(&parameter.name)?.clone()))),
+        );
+        let mut choices = BTreeMap::from([(PIPELINE.to_owned(), of_pipeline)]);
+        let (mut stages, mut costs) = (Vec::new(), Vec::new());
+        for (declared, stage) in self.stages() {
+            let own = tilings.get(&stage.name);
+            let (launched, cost, own) = self.stage(declared, stage, own.unwrap_or(&Choices::new()), &stages)?;
+            choices.insert(stage.name.clone(), own);
+            costs.push(cost);
+            stages.push(launched);
         }
-        let mut scope = scope.inner();
-        let own = tiling.stages.get(&stage.name);
-        let own = with_defaults(&evaluator, &stage.space, own.unwrap_or(&Choices::new()), &scope, &stage.name)?;
-        let mut choices = shared.clone();
-        choices.extend(own.clone());
-        scope.set_choices("tile", &choices);
-        all_choices.insert(stage.name.clone(), own);
+        let pipeline = Pipeline { buffers: self.buffers.clone(), stages, reference: self.reference.clone() };
+        Ok(Instance { shape: bound.shape.clone(), pipeline, stages: costs, choices })
+    }
 
+    /// A stage with its choices, of which `given` are known, behind the `earlier` ones.
+    fn stage(
+        &self,
+        declared: usize,
+        stage: &catalog::Stage,
+        given: &Choices,
+        earlier: &[Stage],
+    ) -> Result<(Stage, StageCost, Choices), InstantiateError> {
+        let evaluator = Evaluator { package: self.package };
+        let place = |what: &str| format!("stage `{}`, {what}", stage.name);
+        let mut scope = self.bound.scope.inner();
+        let own = with_defaults(&evaluator, &stage.space, given, &scope, &stage.name)?;
+        let mut visible = self.bound.choices.clone();
+        visible.extend(own.clone());
+        scope.set_choices("tile", &visible);
+        let args = stage.args.iter().map(|arg| argument(&evaluator, self.package, arg, &place("args"), &scope));
+        let after = stage.after.iter().filter_map(|name| earlier.iter().position(|earlier| &earlier.name == name));
         let launched = Stage {
             name: stage.name.clone(),
             entry: stage.entry.clone(),
-            args: stage
-                .args
-                .iter()
-                .map(|arg| argument(&evaluator, package, arg, &place("args"), &scope))
-                .collect::<Result<_, _>>()?,
+            args: args.collect::<Result<_, _>>()?,
             grid: grid(&evaluator.counts(&place("grid"), &stage.grid, &scope)?),
             threads: threads(evaluator.at(|| place("threads"), stage.threads.eval_count(&scope))?),
             stream: stage.stream,
-            after: stage
-                .after
-                .iter()
-                .filter_map(|name| stages.iter().position(|earlier| &earlier.name == name))
-                .collect(),
+            after: after.collect(),
         };
-        costs.push(StageCost {
+        let defines = stage
+            .defines
+            .iter()
+            .map(|(name, expr)| Ok((name.clone(), define(evaluator.at(|| place("defines"), expr.eval(&scope))?))));
+        let cost = StageCost {
             declared,
-            defines: stage
-                .defines
-                .iter()
-                .map(|(name, expr)| Ok((name.clone(), define(evaluator.at(|| place("defines"), expr.eval(&scope))?))))
-                .collect::<Result<_, InstantiateError>>()?,
+            defines: defines.collect::<Result<_, InstantiateError>>()?,
             flops: amount(&evaluator, &stage.flops, &place("flops"), &scope)?,
             bytes: amount(&evaluator, &stage.bytes, &place("bytes"), &scope)?,
-        });
-        stages.push(launched);
+        };
+        Ok((launched, cost, own))
     }
-    let reference = match &package.reference {
-        Some(declared) => Some(reference(&evaluator, declared, &buffers, &scope)?),
-        None => None,
-    };
-    Ok(Instance { shape: full, pipeline: Pipeline { buffers, stages, reference }, stages: costs, choices: all_choices })
 }
 
 /// The reduced shape on which the whole output is compared: `shape` with the package's overrides.

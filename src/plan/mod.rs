@@ -21,6 +21,7 @@ use crate::model::build::Toolchain;
 use crate::model::protocol::{AnnotationProtocol, EventProtocol, TuneProtocol};
 use crate::model::{Choices, Device, DeviceKind, KernelId, Key, Mode, Peaks, Shape, Tiling, Value};
 
+use instantiate::Draft;
 pub use instantiate::{Instance, InstantiateError};
 pub use prepare::{BuildKeys, Prepared, prepare_reduced, verification_key};
 pub use reasons::{Change, changes};
@@ -483,8 +484,7 @@ impl<'a> Decider<'a> {
 
     fn state(&self, want: &Want<'_>) -> Result<(SubjectState, Vec<Run>), PlanError> {
         let Want { package, shape, .. } = want;
-        let (tiling, tunings) = self.decide(package, shape)?;
-        let prepared = Prepared::new(self.setting, package, shape, &tiling, &self.root, &self.builds)?;
+        let (prepared, tunings) = self.decide(package, shape)?;
         if let Some(reason) = too_large(&prepared, self.setting.device) {
             let runs =
                 want.modes.iter().map(|&mode| Run::without_key(mode, RunState::Refused { reason: reason.clone() }));
@@ -500,35 +500,42 @@ impl<'a> Decider<'a> {
         }
         let key = prepared.subject(self.setting).key();
         let runs = want.modes.iter().map(|&mode| self.run(want, key, mode, floor_ns)).collect();
-        Ok((SubjectState::Ready(Ready { key, tiling, floor_ns }), runs))
+        Ok((SubjectState::Ready(Ready { key, tiling: prepared.tiling, floor_ns }), runs))
     }
 
-    /// What tunings have decided, and those that are still needed.
-    fn decide(&self, package: &Package, shape: &Shape) -> Result<(Tiling, Vec<Tuning>), PlanError> {
-        let mut tiling = Tiling::default();
-        let mut pending = Vec::new();
+    /// The subject with what tunings have decided, and the tunings that are still needed.
+    fn decide(&self, package: &Package, shape: &Shape) -> Result<(Prepared, Vec<Tuning>), PlanError> {
         let cores = self.setting.device.cores.len();
-        let targets = space::targets(package, shape, cores, &self.root)?;
-        if targets.is_empty() {
-            return Ok((tiling, pending));
-        }
-        let bound = space::bound(package, shape, cores, &self.root)?;
-        let prepare = |tiling: &Tiling| Prepared::new(self.setting, package, shape, tiling, &self.root, &self.builds);
+        let (mut tiling, mut pending) = (Tiling::default(), Vec::new());
+        // Expressions are most of a plan's time; what only the stages' tilings differ in shares them.
+        let draft = Draft::new(package, shape, &tiling.pipeline, cores, &self.root)?;
+        let prepare = |draft: &Draft<'_>, tiling: &Tiling| -> Result<Prepared, InstantiateError> {
+            Ok(Prepared::of(self.setting, package, draft.instance(&tiling.stages)?, tiling, &self.builds))
+        };
         // What all stages' tunings start from.
-        let untuned = prepare(&tiling)?;
-        for target in targets {
-            let is_known = pending.is_empty() || target != TuneTarget::Pipeline;
-            let tuned = if target == TuneTarget::Pipeline { Some(prepare(&tiling)?) } else { None };
-            let axes = space::axes_in(package, &target, shape, &bound.scope)?;
+        let mut prepared = prepare(&draft, &tiling)?;
+        for target in space::targets(package, shape, &draft) {
+            if target == TuneTarget::Pipeline && !tiling.stages.is_empty() {
+                prepared = prepare(&draft, &tiling)?;
+            }
+            let axes = space::axes_in(package, &target, shape, &draft.bound.scope)?;
             let points = axes.total();
-            let key = tuning_material(self.setting, package, &target, &axes, tuned.as_ref().unwrap_or(&untuned)).key();
+            let key = tuning_material(self.setting, package, &target, &axes, &prepared).key();
+            let is_known = pending.is_empty() || target != TuneTarget::Pipeline;
             let known = if is_known { self.facts.tuning(&package.id, &target, &key)? } else { None };
             match known {
                 Some(choices) => decide(&mut tiling, &target, choices),
                 None => pending.push(Tuning { target, key: is_known.then_some(key), points }),
             }
         }
-        Ok((tiling, pending))
+        if prepared.tiling != tiling {
+            prepared = if tiling.pipeline.is_empty() {
+                prepare(&draft, &tiling)?
+            } else {
+                prepare(&Draft::new(package, shape, &tiling.pipeline, cores, &self.root)?, &tiling)?
+            };
+        }
+        Ok((prepared, pending))
     }
 
     fn run(&self, want: &Want<'_>, subject: Key, mode: Mode, floor_ns: Option<f64>) -> Run {

@@ -53,10 +53,21 @@ impl Prepared {
         known: &BuildKeys,
     ) -> Result<Prepared, InstantiateError> {
         let instance = instantiate(package, shape, tiling, setting.device.cores.len(), root)?;
+        Ok(Prepared::of(setting, package, instance, tiling, known))
+    }
+
+    /// `instance` of `package`, which has the choices of `tiling`.
+    pub(super) fn of(
+        setting: &Setting<'_>,
+        package: &Package,
+        instance: Instance,
+        tiling: &Tiling,
+        known: &BuildKeys,
+    ) -> Prepared {
         let builds: Vec<StageBuild> =
             (0..instance.stages.len()).map(|index| stage_build(package, &instance, index)).collect();
         let build_keys = builds.iter().map(|build| known.key(build, setting.toolchain)).collect();
-        Ok(Prepared { instance, builds, build_keys, tiling: tiling.clone() })
+        Prepared { instance, builds, build_keys, tiling: tiling.clone() }
     }
 
     pub fn pipeline(&self) -> &Pipeline {

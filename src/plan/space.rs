@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::instantiate::{Bound, InstantiateError, bind, defaults, is_launched};
-use crate::catalog::{Package, Space};
+use super::instantiate::{Draft, InstantiateError, bind, defaults};
+use crate::catalog::{Package, Parameter, Space};
 use crate::expr::{Expr, Scope};
 use crate::model::{Choices, Shape, Tiling, Value};
 
@@ -77,31 +77,16 @@ impl Axes {
 }
 
 /// The targets of a package that have something to decide at `shape`, in the order in which they are tuned: stages
-/// first, then the pipeline. A stage that is not launched at this shape has nothing to decide.
-///
-/// # Errors
-/// A stage's condition that does not evaluate.
-pub fn targets(
-    package: &Package,
-    shape: &Shape,
-    cores: usize,
-    root: &Scope<'_>,
-) -> Result<Vec<TuneTarget>, InstantiateError> {
-    let open_parameter =
-        package.parameters.iter().any(|parameter| parameter.is_tunable() && shape.get(&parameter.name).is_none());
-    let mut targets = Vec::new();
-    if package.stages.iter().any(|stage| !stage.space.is_empty()) {
-        let scope = bind(package, shape, &Choices::new(), cores, root)?.scope;
-        for stage in package.stages.iter().filter(|stage| !stage.space.is_empty()) {
-            if is_launched(package, stage, &scope)? {
-                targets.push(TuneTarget::Stage(stage.name.clone()));
-            }
-        }
-    }
-    if open_parameter || !package.space.is_empty() {
+/// first, then the pipeline. A stage that is not launched at this shape has nothing to decide; `untuned` is the package
+/// there, before any tuning.
+pub(super) fn targets(package: &Package, shape: &Shape, untuned: &Draft<'_>) -> Vec<TuneTarget> {
+    let is_open = |parameter: &Parameter| parameter.is_tunable() && shape.get(&parameter.name).is_none();
+    let stages = untuned.stages().filter(|(_, stage)| !stage.space.is_empty());
+    let mut targets: Vec<_> = stages.map(|(_, stage)| TuneTarget::Stage(stage.name.clone())).collect();
+    if !package.space.is_empty() || package.parameters.iter().any(is_open) {
         targets.push(TuneTarget::Pipeline);
     }
-    Ok(targets)
+    targets
 }
 
 /// The axes of `target` with their values at `shape`, values that coincide named once.
@@ -115,20 +100,10 @@ pub fn axes(
     cores: usize,
     root: &Scope<'_>,
 ) -> Result<Axes, InstantiateError> {
-    axes_in(package, target, shape, &bound(package, shape, cores, root)?.scope)
+    axes_in(package, target, shape, &bind(package, shape, &Choices::new(), cores, root)?.scope)
 }
 
-/// The names that axes are evaluated with: nothing has been tuned.
-pub(super) fn bound<'p>(
-    package: &Package,
-    shape: &Shape,
-    cores: usize,
-    root: &'p Scope<'p>,
-) -> Result<Bound<'p>, InstantiateError> {
-    bind(package, shape, &Choices::new(), cores, root)
-}
-
-/// As [`axes`], with the names of [`bound`].
+/// As [`axes`], with the names that hold before any tuning.
 pub(super) fn axes_in(
     package: &Package,
     target: &TuneTarget,
