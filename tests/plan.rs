@@ -235,7 +235,7 @@ fn a_pipeline_holds_numbers_alone() {
     let tiling = Tiling { stages: BTreeMap::from([("first".into(), choices(&[("block", 4)]))]), ..Tiling::default() };
     let made = instantiate(fixture.package(), &shape(&[("rows", 10)]), &tiling, CORES, &Scope::new()).expect("one");
     let stage = &made.pipeline.stages[0];
-    assert_eq!((stage.grid, stage.threads), ([3, 1, 1], 1), "10 rows in blocks of 4; the other choices by default");
+    assert_eq!((stage.grid, stage.threads()), ([3, 1, 1], 1), "10 rows in blocks of 4; the other choices by default");
     assert_eq!(made.pipeline.stages[1].after, [0]);
     assert_eq!(made.stages[0].defines, BTreeMap::from([("BLOCK".into(), "4".into()), ("CAUSAL".into(), "0".into())]));
     assert_eq!((made.stages[0].flops, made.stages[0].bytes), (200.0 * 2.0, 800.0));

@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use mlarun::model::calling::{ArgType, caller_source};
 use mlarun::model::pipeline::{
-    Arg, Buffer, Distribution, Einsum, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage, Tolerance,
+    Arg, Buffer, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage, Tolerance,
 };
 use mlarun::model::protocol::{
     AnnotationProtocol, Candidate, CandidateOutcome, Check, Counters, EventProtocol, FailureKind, Launchable, Line,
@@ -50,7 +50,8 @@ fn derived(spec: &str, of: &[usize]) -> Role {
 }
 
 fn stage(name: &str, entry: &str, args: Vec<Arg>, grid: [u64; 3], threads: u32) -> Stage {
-    Stage { name: name.into(), entry: entry.into(), args, grid, threads, stream: 0, after: vec![] }
+    let launch = Launch::Cpu { threads };
+    Stage { name: name.into(), entry: entry.into(), args, grid, launch, stream: 0, after: vec![] }
 }
 
 fn tolerance() -> Tolerance {
@@ -146,7 +147,7 @@ fn cores() -> Vec<u32> {
 }
 
 fn start(task: Task) -> Child {
-    let request = Request { protocol: PROTOCOL, task, cores: cores() };
+    let request = Request { protocol: PROTOCOL, task, cores: cores(), gpu: None };
     let mut worker = Command::new(env!("CARGO_BIN_EXE_mlarun"));
     worker.arg("__worker").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = worker.spawn().expect("the worker starts");

@@ -134,7 +134,7 @@ fn launch_ns(opened: &Opened, bench: &Bench) -> Result<Vec<f64>> {
     let launchable = Launchable { pipeline: prepared.instance.pipeline.clone(), modules };
     let check = Check { max_rows: None, seed: 1, reference_cache: None };
     let task = Task::Event { launchable, protocol: bench.protocols.event.clone(), check };
-    let request = Request { protocol: PROTOCOL, task, cores: opened.machine.host.device.cores.clone() };
+    let request = Request { protocol: PROTOCOL, task, cores: opened.machine.host.device.cores.clone(), gpu: None };
     let executor = ProcessExecutor {
         program: env!("CARGO_BIN_EXE_mlarun").into(),
         silence_limit: Duration::from_secs(60),

@@ -270,6 +270,7 @@ fn exit(plan: &Plan, outcome: &Outcome, interrupted: &AtomicBool) -> Exit {
 pub fn failure_exit(kind: FailureKind) -> Exit {
     match kind {
         FailureKind::WrongOutput | FailureKind::CannotTell => Exit::WrongOutput,
+        FailureKind::Unsupported => Exit::HostLacks,
         _ => Exit::RunsFailed,
     }
 }

@@ -119,7 +119,7 @@ impl From<ExecuteError> for Stop {
 
 /// The request for `task` on the setting's device.
 pub(super) fn request(setting: &Setting<'_>, task: Task) -> Request {
-    Request { protocol: PROTOCOL, task, cores: setting.device.cores.clone() }
+    Request { protocol: PROTOCOL, task, cores: setting.device.cores.clone(), gpu: None }
 }
 
 /// A subject that is to be measured.

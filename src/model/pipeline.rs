@@ -96,12 +96,43 @@ pub struct Stage {
     pub args: Vec<Arg>,
     /// Blocks along x, y, z.
     pub grid: [u64; 3],
-    /// CPU: threads that the blocks are dealt out to. At least 1.
-    pub threads: u32,
+    /// What runs the blocks.
+    #[serde(flatten)]
+    pub launch: Launch,
     /// Stages with equal stream run in order; stages of different streams may run at the same time.
     pub stream: u32,
     /// Indices of the stages that must have ended before this one starts.
     pub after: Vec<usize>,
+}
+
+impl Stage {
+    /// Threads that the blocks are dealt out to on a CPU; 1 for a launch on a GPU.
+    pub const fn threads(&self) -> u32 {
+        match self.launch {
+            Launch::Cpu { threads } => threads,
+            Launch::Gpu { .. } => 1,
+        }
+    }
+}
+
+/// How the blocks of a grid are run. Its fields stand among those of the stage, as a CPU stage's key knows them there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Launch {
+    /// Dealt out to this many threads, at least 1.
+    Cpu { threads: u32 },
+    Gpu {
+        /// Threads of a block along x, y, z.
+        block: [u32; 3],
+        /// Dynamic shared memory of a block.
+        shared_bytes: u64,
+        /// Blocks of a thread block cluster along x, y, z.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cluster: Option<[u32; 3]>,
+        /// All blocks are resident at once, so that they may wait for one another.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        cooperative: bool,
+    },
 }
 
 /// One argument of a stage's function, in its declared order.
@@ -110,13 +141,13 @@ pub struct Stage {
 pub enum Arg {
     /// Pointer to the first element of a buffer (index into [`Pipeline::buffers`]).
     Buffer(usize),
-    /// `int64_t`
+    /// `int64_t`; `long long` in CUDA.
     Int(i64),
-    /// `double`
+    /// `double`; `float` in CUDA.
     Float(f64),
-    /// `int64_t`: the block's index along an axis (0: x, 1: y, 2: z).
+    /// CPU alone, `int64_t`: the block's index along an axis (0: x, 1: y, 2: z).
     Block(u8),
-    /// `int64_t`: the thread that runs the block, `0..threads`.
+    /// CPU alone, `int64_t`: the thread that runs the block, `0..threads`.
     Thread,
 }
 
@@ -149,4 +180,40 @@ pub struct Tolerance {
     pub relative_frobenius: f64,
     /// ‖out − ref‖₂ of one row over the larger of that row's ‖ref‖₂ and a tenth of the root mean square row norm.
     pub relative_row: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(launch: Launch) -> Stage {
+        Stage {
+            name: "s".into(),
+            entry: "f".into(),
+            args: vec![Arg::Buffer(0), Arg::Thread],
+            grid: [2, 1, 1],
+            launch,
+            stream: 0,
+            after: vec![],
+        }
+    }
+
+    #[test]
+    fn a_cpu_stage_has_the_json_that_existing_keys_were_made_of() {
+        let text = r#"{"name":"s","entry":"f","args":[{"buffer":0},"thread"],"grid":[2,1,1],"threads":3,"stream":0,"after":[]}"#;
+        let made = stage(Launch::Cpu { threads: 3 });
+        assert_eq!(serde_json::to_string(&made).expect("it has JSON"), text);
+        assert_eq!(serde_json::from_str::<Stage>(text).expect("it is a stage"), made);
+    }
+
+    #[test]
+    fn a_gpu_stage_says_only_what_it_uses() {
+        let plain = Launch::Gpu { block: [128, 1, 1], shared_bytes: 0, cluster: None, cooperative: false };
+        let text = serde_json::to_string(&stage(plain)).expect("it has JSON");
+        assert!(text.contains(r#""grid":[2,1,1],"block":[128,1,1],"shared_bytes":0,"stream":0"#), "{text}");
+        assert_eq!(serde_json::from_str::<Stage>(&text).expect("it is a stage").launch, plain);
+        let all = Launch::Gpu { block: [64, 2, 1], shared_bytes: 1024, cluster: Some([2, 1, 1]), cooperative: true };
+        let text = serde_json::to_string(&stage(all)).expect("it has JSON");
+        assert_eq!(serde_json::from_str::<Stage>(&text).expect("it is a stage").launch, all);
+    }
 }

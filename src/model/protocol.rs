@@ -18,13 +18,25 @@ pub struct Request {
     /// CPU cores, by number, that stages are pinned to in turn. Streams that run at the same time get disjoint
     /// cores as long as there are enough.
     pub cores: Vec<u32>,
+    /// The GPU that stages run on; `None` runs them on the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuRequest>,
+}
+
+/// Which GPU, and what the worker needs there besides the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuRequest {
+    /// `GPU-…` or `MIG-…`, as [`GpuInfo::uuid`]; the only GPU that the process is to see.
+    pub uuid: String,
+    /// mlarun's own device code (inputs, reference, clocks): a cubin for this GPU.
+    pub support: PathBuf,
 }
 
 /// A pipeline with the compiled module of each stage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Launchable {
     pub pipeline: Pipeline,
-    /// Shared library (CPU) of each stage, in the order of [`Pipeline::stages`].
+    /// Shared library (CPU) or cubin (GPU) of each stage, in the order of [`Pipeline::stages`].
     pub modules: Vec<PathBuf>,
 }
 
@@ -32,10 +44,67 @@ pub struct Launchable {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "task", rename_all = "snake_case")]
 pub enum Task {
-    Verify { launchable: Launchable, check: Check },
-    Event { launchable: Launchable, protocol: EventProtocol, check: Check },
-    Annotation { launchable: Launchable, protocol: AnnotationProtocol, check: Check },
-    Tune { candidates: Vec<Candidate>, protocol: TuneProtocol },
+    Verify {
+        launchable: Launchable,
+        check: Check,
+    },
+    Event {
+        launchable: Launchable,
+        protocol: EventProtocol,
+        check: Check,
+    },
+    Annotation {
+        launchable: Launchable,
+        protocol: AnnotationProtocol,
+        check: Check,
+    },
+    Tune {
+        candidates: Vec<Candidate>,
+        protocol: TuneProtocol,
+    },
+    /// Which GPUs there are.
+    Probe,
+    /// Which CUDA compiler there is.
+    Toolkit,
+    /// Compiles one translation unit with NVRTC. Needs no GPU.
+    Compile(CompileRequest),
+}
+
+/// One translation unit of CUDA C++.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompileRequest {
+    /// Name that the compiler's messages call it by.
+    pub name: String,
+    /// Text of the translation unit.
+    pub source: String,
+    /// In order, one argument each; `--gpu-architecture=sm_…` must be among them.
+    pub options: Vec<String>,
+    /// Existing folder that `module.cubin` and `module.ptx` are written to.
+    pub into: PathBuf,
+}
+
+/// A GPU, as the driver describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuInfo {
+    /// Number among those that the process sees; tells two GPUs apart within one answer and nothing else.
+    pub index: u32,
+    /// `GPU-…` or `MIG-…`.
+    pub uuid: String,
+    pub name: String,
+    pub compute_capability: (u32, u32),
+    pub multiprocessors: u32,
+    /// All of it.
+    pub memory_bytes: u64,
+    /// What other processes leave.
+    pub free_bytes: u64,
+    pub l2_bytes: u64,
+    /// Largest dynamic shared memory of a block, after it was asked for.
+    pub shared_bytes_per_block_max: u64,
+    /// Highest clocks, in kHz; 0 where the driver tells none.
+    pub sm_clock_khz: u32,
+    pub memory_clock_khz: u32,
+    /// A part of a GPU.
+    pub mig: bool,
 }
 
 /// How the output is compared with the reference.
@@ -130,6 +199,8 @@ pub enum Line {
     /// Median time of a launch on the same threads in which no stage has a block. It is part of every isolated sample
     /// and is not subtracted from any.
     LaunchOverhead { ns: f64 },
+    /// Median clock of the multiprocessors while samples were taken, read on the GPU itself between two of them.
+    SmClock { mhz: f64 },
     /// Samples of one timing, in the order in which they were taken.
     Samples(Samples),
     /// Samples of one stage by itself.
@@ -138,6 +209,25 @@ pub enum Line {
     Counters { stage: String, counters: Counters },
     /// A candidate's median time, or why it has none.
     Candidate { number: usize, outcome: CandidateOutcome },
+    /// The GPUs that this process sees.
+    Gpus {
+        /// Version of the driver, or of its API where the system does not tell.
+        driver: String,
+        /// Newest CUDA that the driver serves, as `cuDriverGetVersion` tells it: 13000 is 13.0.
+        cuda: u32,
+        gpus: Vec<GpuInfo>,
+    },
+    /// The CUDA compiler.
+    Toolkit {
+        /// Of NVRTC: major, minor.
+        version: (u32, u32),
+        /// The file that was loaded, links resolved.
+        library: PathBuf,
+        /// Compute capabilities that it compiles for: 90 is 9.0.
+        architectures: Vec<u32>,
+    },
+    /// The module and its PTX are written; the compiler's messages.
+    Compiled { log: String },
     /// The task ended without a result.
     Failed(Failure),
     /// Last line of a task that succeeded.
@@ -237,6 +327,11 @@ pub enum FailureKind {
     /// The time limit was reached.
     TimedOut,
     OutOfMemory,
+    /// The host lacks a library, a driver or a GPU that the task needs, or this program was built without support for
+    /// it.
+    Unsupported,
+    /// The GPU cannot launch the stage: its grid, block, cluster or shared memory exceeds a limit.
+    Launch,
     /// The worker broke the protocol, or the operating system refused something.
     Internal,
 }

@@ -6,7 +6,7 @@ use super::space::TuneTarget;
 use crate::catalog::{self, Package, Parameter, ParameterKind, StageArg, TensorDType, TensorRole};
 use crate::expr::{EvalError, Expr, Scope};
 use crate::model::pipeline::{
-    Arg, Buffer, Distribution, Einsum, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage,
+    Arg, Buffer, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage,
 };
 use crate::model::{Choices, DType, Shape, Tiling, Value};
 
@@ -284,7 +284,9 @@ impl<'p> Draft<'p> {
             entry: stage.entry.clone(),
             args: args.collect::<Result<_, _>>()?,
             grid: grid(&evaluator.counts(&place("grid"), &stage.grid, &scope)?),
-            threads: threads(evaluator.at(|| place("threads"), stage.threads.eval_count(&scope))?),
+            launch: Launch::Cpu {
+                threads: threads(evaluator.at(|| place("threads"), stage.threads.eval_count(&scope))?),
+            },
             stream: stage.stream,
             after: after.collect(),
         };

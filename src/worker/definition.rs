@@ -167,7 +167,7 @@ pub fn check(pipeline: &Pipeline, modules: usize) -> Result<(), PipelineError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::pipeline::{Operand, Stage, Tolerance};
+    use crate::model::pipeline::{Launch, Operand, Stage, Tolerance};
     use std::collections::BTreeMap;
 
     fn pipeline() -> Pipeline {
@@ -187,7 +187,7 @@ mod tests {
                 entry: "f".into(),
                 args: vec![],
                 grid: [1, 1, 1],
-                threads: 1,
+                launch: Launch::Cpu { threads: 1 },
                 stream: 0,
                 after: vec![],
             }],

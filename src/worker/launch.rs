@@ -32,7 +32,7 @@ impl Seating {
             offsets.push(offset);
             offset += concurrent_width(stages, &ordered, stream);
         }
-        let widest = stages.iter().map(|stage| stage.threads as usize).max().unwrap_or(1);
+        let widest = stages.iter().map(|stage| stage.threads() as usize).max().unwrap_or(1);
         let seats = widest.max(offset).max(1);
         let first = stages.iter().map(|stage| offsets[position(&streams, stage.stream)]).collect();
         Seating { seats, first }
@@ -69,7 +69,7 @@ fn concurrent_width(stages: &[Stage], ordered: &Ordered, stream: u32) -> usize {
     let concurrent =
         |index: usize| (0..stages.len()).any(|other| stages[other].stream != stream && !ordered.are(index, other));
     let own = (0..stages.len()).filter(|&index| stages[index].stream == stream);
-    own.filter(|&index| concurrent(index)).map(|index| stages[index].threads as usize).max().unwrap_or(0)
+    own.filter(|&index| concurrent(index)).map(|index| stages[index].threads() as usize).max().unwrap_or(0)
 }
 
 /// Which stages must have ended before which others.
@@ -153,7 +153,7 @@ impl Ready {
             _values: values,
             grid: stage.grid,
             blocks: stage.grid.iter().product(),
-            threads: stage.threads.max(1),
+            threads: stage.threads().max(1),
             waits_for,
             state: State::default(),
         }
@@ -279,6 +279,7 @@ fn nanoseconds(start: Instant) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::pipeline::Launch;
 
     fn stage(threads: u32, stream: u32, after: &[usize]) -> Stage {
         Stage {
@@ -286,7 +287,7 @@ mod tests {
             entry: "f".into(),
             args: vec![],
             grid: [1; 3],
-            threads,
+            launch: Launch::Cpu { threads },
             stream,
             after: after.to_vec(),
         }

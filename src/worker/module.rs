@@ -82,6 +82,7 @@ fn with_sources(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::pipeline::Launch;
 
     fn stage() -> Stage {
         Stage {
@@ -89,7 +90,7 @@ mod tests {
             entry: "f".into(),
             args: vec![],
             grid: [1; 3],
-            threads: 1,
+            launch: Launch::Cpu { threads: 1 },
             stream: 0,
             after: vec![],
         }

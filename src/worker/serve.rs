@@ -54,6 +54,11 @@ fn perform(answer: &mut Answer, request: &Request) -> Result<(), Failure> {
             annotation::run(answer, &mut host, launchable, protocol, check)
         }
         Task::Tune { candidates, protocol } => tune::run(answer, &mut host, candidates, protocol),
+        Task::Probe | Task::Toolkit | Task::Compile(_) => Err(Failure {
+            kind: FailureKind::Unsupported,
+            stage: None,
+            message: "this mlarun cannot use a GPU yet".to_owned(),
+        }),
     }
 }
 
