@@ -16,7 +16,7 @@ use mlarun::plan::instantiate::{complete_shape, instantiate, reduced_shape};
 use mlarun::plan::space::{SearchLimits, TuneTarget, search, targets};
 use mlarun::plan::{
     BaselineSubject, Facts, FactsError, InstantiateError, Plan, PlanError, Protocols, RunState, Setting, Slot, Stale,
-    SubjectState, Wanted, graph, plan,
+    SubjectState, Wanted, graph, plan, root_scope,
 };
 
 const CORES: usize = 4;
@@ -130,7 +130,7 @@ impl Fixture {
         assert!(catalog.diagnostics().is_empty(), "{:#?}", catalog.diagnostics());
         let id = DeviceId { kind: DeviceKind::Cpu, name: "A CPU".into(), uuid: None, units: CORES as u32 };
         let device =
-            Device { id, memory_bytes: 1 << 30, last_level_cache_bytes: 1 << 20, cores: (0..CORES as u32).collect() };
+            Device { id, memory_bytes: 1 << 30, last_level_cache_bytes: 1 << 20, cores: (0..CORES as u32).collect(), gpu: None };
         let conf = Conf::load(&folder.path().join("conf")).expect("the defaults");
         let protocols = protocols(&conf, &ProtocolOverrides::default(), &device, 2);
         let compiler = CompilerId {
@@ -145,6 +145,10 @@ impl Fixture {
 
     fn package(&self) -> &Package {
         self.catalog.package(&id("k", 0)).expect("it is sound")
+    }
+
+    fn root(&self) -> Scope<'static> {
+        root_scope(&self.device)
     }
 
     fn setting(&self) -> Setting<'_> {
@@ -233,7 +237,7 @@ fn a_shape_is_completed_by_defaults_in_order_and_tunable_parameters_stay_open() 
 fn a_pipeline_holds_numbers_alone() {
     let fixture = Fixture::new();
     let tiling = Tiling { stages: BTreeMap::from([("first".into(), choices(&[("block", 4)]))]), ..Tiling::default() };
-    let made = instantiate(fixture.package(), &shape(&[("rows", 10)]), &tiling, CORES, &Scope::new()).expect("one");
+    let made = instantiate(fixture.package(), &shape(&[("rows", 10)]), &tiling, &fixture.root()).expect("one");
     let stage = &made.pipeline.stages[0];
     assert_eq!((stage.grid, stage.threads()), ([3, 1, 1], 1), "10 rows in blocks of 4; the other choices by default");
     assert_eq!(made.pipeline.stages[1].after, [0]);
@@ -274,7 +278,7 @@ fn a_pipeline_holds_numbers_alone() {
 fn a_stage_that_is_not_launched_is_not_there() {
     let fixture = Fixture::new();
     let shape = shape(&[("rows", 8), ("columns", 1)]);
-    let made = instantiate(fixture.package(), &shape, &Tiling::default(), CORES, &Scope::new()).expect("one");
+    let made = instantiate(fixture.package(), &shape, &Tiling::default(), &fixture.root()).expect("one");
     assert_eq!(made.pipeline.stages.len(), 1);
 }
 
@@ -282,7 +286,7 @@ fn a_stage_that_is_not_launched_is_not_there() {
 fn what_does_not_evaluate_says_where_it_stands() {
     let fixture = Fixture::with(&PACKAGE.replace("grid    = [1]", "grid = [\"1 / (rows - 8)\"]"));
     let made =
-        |rows| instantiate(fixture.package(), &shape(&[("rows", rows)]), &Tiling::default(), CORES, &Scope::new());
+        |rows| instantiate(fixture.package(), &shape(&[("rows", rows)]), &Tiling::default(), &fixture.root());
     let error = made(8).expect_err("a division by zero").to_string();
     assert!(error.contains("k v0 (c): stage `second`, grid") && error.contains("1 / (rows - 8)"), "{error}");
     assert!(made(9).is_ok());
@@ -293,7 +297,7 @@ fn sizes_beyond_64_bits_are_refused() {
     let fixture = Fixture::new();
     let shape = shape(&[("rows", 1_000_000_000_000), ("columns", 1_000_000_000_000), ("part", 1)]);
     let error =
-        instantiate(fixture.package(), &shape, &Tiling::default(), CORES, &Scope::new()).expect_err("too large");
+        instantiate(fixture.package(), &shape, &Tiling::default(), &fixture.root()).expect_err("too large");
     assert!(matches!(error, InstantiateError::TooLarge { .. } | InstantiateError::Expression { .. }), "{error}");
 }
 
@@ -308,7 +312,7 @@ fn the_reduced_shape_overrides_and_leaves_tuned_parameters_to_their_defaults() {
 fn stages_are_tuned_before_the_pipeline() {
     let fixture = Fixture::new();
     let of = |kernel: &str, given: &[(&str, i64)]| {
-        targets(fixture.catalog.package(&id(kernel, 0)).expect("sound"), &shape(given), CORES, &Scope::new())
+        targets(fixture.catalog.package(&id(kernel, 0)).expect("sound"), &shape(given), &fixture.root())
             .expect("targets")
     };
     assert_eq!(of("k", &[("rows", 8)]), [first(), TuneTarget::Pipeline]);
@@ -318,7 +322,7 @@ fn stages_are_tuned_before_the_pipeline() {
 fn searched(fixture: &Fixture, target: &TuneTarget, rows: i64, points: usize, seed: u64) -> Vec<(Choices, bool)> {
     let limits = SearchLimits { points, seed };
     let (shape, tiling) = (shape(&[("rows", rows), ("columns", 4)]), Tiling::default());
-    let found = search(fixture.package(), target, &shape, &tiling, CORES, limits, &Scope::new()).expect("points");
+    let found = search(fixture.package(), target, &shape, &tiling, limits, &fixture.root()).expect("points");
     found.points.into_iter().map(|point| (point.choices, point.rejected_by.is_none())).collect()
 }
 
@@ -327,7 +331,7 @@ fn a_small_space_is_searched_whole_and_keeps_what_is_ruled_out() {
     let fixture = Fixture::new();
     let limits = SearchLimits { points: 15, seed: 1 };
     let shape = shape(&[("rows", 8), ("columns", 4)]);
-    let found = search(fixture.package(), &first(), &shape, &Tiling::default(), CORES, limits, &Scope::new());
+    let found = search(fixture.package(), &first(), &shape, &Tiling::default(), limits, &fixture.root());
     let found = found.expect("points");
     assert_eq!((found.total, found.points.len(), found.exhaustive), (15, 15, true));
     let rejected: Vec<_> = found.points.iter().filter_map(|point| point.rejected_by.as_deref()).collect();

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use mlarun::app::{Bench, Control};
 use mlarun::backend::BuildCache;
 use mlarun::execute::{Event, Executor as _, Observer, ProcessExecutor};
-use mlarun::expr::Scope;
 use mlarun::model::Mode;
 use mlarun::model::protocol::{Check, Launchable, Line, PROTOCOL, Request, Task};
 use mlarun::model::record::{Body, RecordKind, SampleSet};
@@ -126,7 +125,7 @@ fn launch_ns(opened: &Opened, bench: &Bench) -> Result<Vec<f64>> {
     let SubjectState::Ready(ready) = &subject.state else { return Err("the copying kernel is not ready".into()) };
     let setting = opened.workspace().setting(&bench.protocols);
     let package = opened.project.catalog.package(&subject.id)?;
-    let (root, known) = (Scope::new(), BuildKeys::default());
+    let (root, known) = (setting.root(), BuildKeys::default());
     let prepared = Prepared::new(&setting, package, &subject.shape, &ready.tiling, &root, &known)?;
     let cache = BuildCache::new(&opened.project.root, &opened.project.cache());
     let build = |stage| cache.build(&opened.machine.backend, stage).map(|artifact| artifact.module());

@@ -9,11 +9,10 @@ use super::{Ledger, Machine, Project};
 use crate::catalog::LookupError;
 use crate::device::peaks::{self, PeaksError};
 use crate::execute::{Trial, TrialsError};
-use crate::expr::Scope;
 use crate::manifest::ProtocolOverrides;
 use crate::model::device::PeakSource;
 use crate::model::{DType, KernelId, Language, Peaks, Shape, Version};
-use crate::plan::{InstantiateError, Setting, instantiate};
+use crate::plan::{InstantiateError, Setting, instantiate, root_scope};
 
 /// Package that multiplies and adds as fast as it can.
 const FMA: &str = "peak_fma";
@@ -68,8 +67,7 @@ fn best(
 ) -> Result<f64, CalibrateError> {
     let id = KernelId { kernel: kernel.to_owned(), version: Version::BASE, language: Language::C };
     let package = project.catalog.package(&id)?;
-    let root = Scope::new();
-    let shape = instantiate::complete_shape(package, &Shape::default(), &root)?;
+    let shape = instantiate::complete_shape(package, &Shape::default(), &root_scope(&machine.host.device))?;
     let protocols = protocols(&project.conf, &ProtocolOverrides::default(), &machine.host.device, 1);
     let workspace = Workspace { project, machine, ledger };
     let setting = Setting { peaks: None, ..workspace.setting(&protocols) };

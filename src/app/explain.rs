@@ -3,7 +3,6 @@
 use super::experiment::{Bench, Workspace};
 use super::gather::GatherError;
 use super::record_kind;
-use crate::expr::Scope;
 use crate::plan::{
     BuildKeys, Change, Facts as _, PlanError, Prepared, Run, RunState, Slot, Stale, SubjectState, changes,
 };
@@ -38,7 +37,7 @@ pub fn reasons(
     let Some(old) = records.last() else { return Ok(Vec::new()) };
     let tiling = tiling.unwrap_or_else(|| old.tiling.clone());
     let package = workspace.project.catalog.package(&subject.id).map_err(PlanError::from)?;
-    let (root, builds) = (Scope::new(), BuildKeys::default());
+    let (root, builds) = (setting.root(), BuildKeys::default());
     let prepared = Prepared::new(&setting, package, &subject.shape, &tiling, &root, &builds)?;
     Ok(changes(&old.material, &prepared.explanation(&setting, run.mode)))
 }

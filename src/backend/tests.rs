@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::model::DType;
+use crate::model::{DType, Language};
 use crate::model::calling::ArgType;
 
 const SOURCE: &str = r#"#include "../common/scale.h"
@@ -66,6 +66,7 @@ fn stage_in(root: &Path, files: &[&str]) -> StageBuild {
     let package = PathBuf::from("kernels/c/mla/design");
     let hash = |path: &str| Key::of_bytes(&fs::read(root.join(&package).join(path)).expect("a file"));
     StageBuild {
+        language: Language::C,
         source: package.join("latent.c"),
         hashes: files.iter().map(|path| ((*path).to_owned(), hash(path))).collect(),
         package,

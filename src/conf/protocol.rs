@@ -248,7 +248,7 @@ mod tests {
 
     fn device(last_level_cache_bytes: u64) -> Device {
         let id = DeviceId { kind: DeviceKind::Cpu, name: "cpu".into(), uuid: None, units: 2 };
-        Device { id, memory_bytes: 1 << 30, last_level_cache_bytes, cores: vec![0, 1] }
+        Device { id, memory_bytes: 1 << 30, last_level_cache_bytes, cores: vec![0, 1], gpu: None }
     }
 
     fn defaults() -> Protocol {

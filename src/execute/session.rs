@@ -11,7 +11,6 @@ use rayon::prelude::*;
 use super::tune::TrialsError;
 use super::{Builder, Clock, Event, ExecuteError, Executor, Journal, JournalError, Name, Observer};
 use crate::catalog::{Catalog, Package};
-use crate::expr::Scope;
 use crate::manifest::Experiment;
 use crate::model::build::StageBuild;
 use crate::model::protocol::{Check, Failure, FailureKind, Launchable, PROTOCOL, Request, Task, Verification};
@@ -260,7 +259,7 @@ impl<'a> Session<'a> {
 
     /// What has to be verified and measured, each with its reduced shape.
     fn arms(&mut self, plan: &Plan) -> Result<Vec<(Arm, Prepared)>, Stop> {
-        let root = Scope::new();
+        let root = self.tools.setting.root();
         let mut arms = Vec::new();
         for (index, subject) in plan.subjects.iter().enumerate() {
             let SubjectState::Ready(ready) = &subject.state else { continue };

@@ -26,6 +26,15 @@ impl Language {
             Language::Cuda => "cuda",
         }
     }
+
+    /// Names that expressions of its packages may use for what the device has: cores that kernels may use; or
+    /// multiprocessors, and the largest dynamic shared memory of a block in bytes.
+    pub const fn device_names(self) -> &'static [&'static str] {
+        match self {
+            Language::C => &["cores"],
+            Language::Cuda => &["sms", "shared_max"],
+        }
+    }
 }
 
 impl fmt::Display for Language {

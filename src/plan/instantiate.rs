@@ -8,7 +8,16 @@ use crate::expr::{EvalError, Expr, Scope};
 use crate::model::pipeline::{
     Arg, Buffer, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage,
 };
-use crate::model::{Choices, DType, Shape, Tiling, Value};
+use crate::model::{Choices, DType, Device, Shape, Tiling, Value};
+
+/// What expressions of kernel packages are evaluated in on `device`: functions, and the device's names.
+pub fn root_scope(device: &Device) -> Scope<'static> {
+    let mut scope = Scope::new();
+    for (name, value) in device.names() {
+        scope.set(name, &value);
+    }
+    scope
+}
 
 /// Name of the pipeline's choices beside those of its stages.
 pub const PIPELINE: &str = "pipeline";
@@ -145,7 +154,7 @@ fn check_range(package: &Package, parameter: &Parameter, value: &Value) -> Resul
 
 /// Names and values that hold for the whole pipeline.
 pub(super) struct Bound<'p> {
-    /// Parameters, lets, `cores`, and the pipeline's choices as `tile.*`.
+    /// The device's names, parameters, lets, and the pipeline's choices as `tile.*`.
     pub scope: Scope<'p>,
     /// Every parameter with its value.
     pub shape: Shape,
@@ -159,12 +168,10 @@ pub(super) fn bind<'p>(
     package: &Package,
     shape: &Shape,
     pipeline: &Choices,
-    cores: usize,
     root: &'p Scope<'p>,
 ) -> Result<Bound<'p>, InstantiateError> {
     let evaluator = Evaluator { package };
     let mut scope = root.inner();
-    scope.set("cores", &Value::Int(cores as i64));
     let given = |parameter: &Parameter| shape.get(&parameter.name).or_else(|| pipeline.get(&parameter.name));
     let shape = assign(package, given, |_| false, &mut scope)?;
     for (name, expr) in &package.lets {
@@ -183,7 +190,7 @@ fn is_launched(package: &Package, stage: &catalog::Stage, scope: &Scope<'_>) -> 
 }
 
 /// Pipeline, macros and cost of `package` at `shape` with the choices of `tiling`; a choice that the tiling leaves open
-/// takes the default of its space.
+/// takes the default of its space. `root` is that of [`root_scope`].
 ///
 /// # Errors
 /// An expression that does not evaluate, a value outside its declared range, a size beyond 64 bits.
@@ -191,10 +198,9 @@ pub fn instantiate(
     package: &Package,
     shape: &Shape,
     tiling: &Tiling,
-    cores: usize,
     root: &Scope<'_>,
 ) -> Result<Instance, InstantiateError> {
-    Draft::new(package, shape, &tiling.pipeline, cores, root)?.instance(&tiling.stages)
+    Draft::new(package, shape, &tiling.pipeline, root)?.instance(&tiling.stages)
 }
 
 /// A package at one shape and one tiling of the pipeline, whatever the tilings of its stages.
@@ -214,11 +220,10 @@ impl<'p> Draft<'p> {
         package: &'p Package,
         shape: &Shape,
         pipeline: &Choices,
-        cores: usize,
         root: &'p Scope<'p>,
     ) -> Result<Draft<'p>, InstantiateError> {
         let evaluator = Evaluator { package };
-        let bound = bind(package, shape, pipeline, cores, root)?;
+        let bound = bind(package, shape, pipeline, root)?;
         let buffers = package
             .tensors
             .iter()
@@ -284,9 +289,7 @@ impl<'p> Draft<'p> {
             entry: stage.entry.clone(),
             args: args.collect::<Result<_, _>>()?,
             grid: grid(&evaluator.counts(&place("grid"), &stage.grid, &scope)?),
-            launch: Launch::Cpu {
-                threads: threads(evaluator.at(|| place("threads"), stage.threads.eval_count(&scope))?),
-            },
+            launch: launch(&evaluator, &stage.launch, &place, &scope)?,
             stream: stage.stream,
             after: after.collect(),
         };
@@ -460,8 +463,29 @@ fn grid(counts: &[u64]) -> [u64; 3] {
     std::array::from_fn(|axis| counts.get(axis).copied().unwrap_or(1))
 }
 
-fn threads(count: u64) -> u32 {
-    u32::try_from(count.max(1)).unwrap_or(u32::MAX)
+/// How a stage is launched; a number too large for a device is kept as large as a number can be, and refused there.
+fn launch(
+    evaluator: &Evaluator<'_>,
+    launch: &catalog::Launch,
+    place: &impl Fn(&str) -> String,
+    scope: &Scope<'_>,
+) -> Result<Launch, InstantiateError> {
+    let small = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    let extents = |key: &str, exprs: &[Expr]| -> Result<[u32; 3], InstantiateError> {
+        Ok(grid(&evaluator.counts(&place(key), exprs, scope)?).map(small))
+    };
+    Ok(match launch {
+        catalog::Launch::Cpu { threads } => {
+            let threads = evaluator.at(|| place("threads"), threads.eval_count(scope))?;
+            Launch::Cpu { threads: small(threads.max(1)) }
+        }
+        catalog::Launch::Gpu { block, shared, cluster, cooperative } => Launch::Gpu {
+            block: extents("block", block)?,
+            shared_bytes: evaluator.at(|| place("shared"), shared.eval_count(scope))?,
+            cluster: cluster.as_deref().map(|cluster| extents("cluster", cluster)).transpose()?,
+            cooperative: *cooperative,
+        },
+    })
 }
 
 fn define(value: Value) -> String {

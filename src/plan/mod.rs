@@ -22,7 +22,7 @@ use crate::model::protocol::{AnnotationProtocol, EventProtocol, TuneProtocol};
 use crate::model::{Choices, Device, DeviceKind, KernelId, Key, Mode, Peaks, Shape, Tiling, Value};
 
 use instantiate::Draft;
-pub use instantiate::{Instance, InstantiateError};
+pub use instantiate::{Instance, InstantiateError, root_scope};
 pub use prepare::{BuildKeys, Prepared, prepare_reduced, verification_key};
 pub use reasons::{Change, changes};
 use space::{SearchLimits, TuneTarget};
@@ -50,6 +50,13 @@ pub struct Protocols {
     /// Rows compared at the run's own shape.
     pub verified_rows: u64,
     pub verification_seed: u64,
+}
+
+impl Setting<'_> {
+    /// What expressions of kernel packages are evaluated in; see [`root_scope`].
+    pub fn root(&self) -> Scope<'static> {
+        root_scope(self.device)
+    }
 }
 
 impl Protocols {
@@ -324,7 +331,7 @@ impl<'a> Planner<'a> {
             setting,
             facts,
             wanted,
-            root: Scope::new(),
+            root: setting.root(),
             wants,
             known: HashMap::new(),
             comparisons,
@@ -473,7 +480,7 @@ struct Decider<'a> {
 impl<'a> Decider<'a> {
     fn new(setting: &'a Setting<'a>, facts: &'a dyn Facts, wanted: Wanted<'a>) -> Self {
         let protocols = Mode::ALL.into_iter().map(|mode| (mode, setting.protocols.material(mode))).collect();
-        Decider { setting, facts, wanted, root: Scope::new(), builds: BuildKeys::default(), protocols }
+        Decider { setting, facts, wanted, root: setting.root(), builds: BuildKeys::default(), protocols }
     }
 
     fn subject(&self, want: Want<'_>) -> Result<Subject, PlanError> {
@@ -505,16 +512,15 @@ impl<'a> Decider<'a> {
 
     /// The subject with what tunings have decided, and the tunings that are still needed.
     fn decide(&self, package: &Package, shape: &Shape) -> Result<(Prepared, Vec<Tuning>), PlanError> {
-        let cores = self.setting.device.cores.len();
         let (mut tiling, mut pending) = (Tiling::default(), Vec::new());
         // Expressions are most of a plan's time; what only the stages' tilings differ in shares them.
-        let draft = Draft::new(package, shape, &tiling.pipeline, cores, &self.root)?;
+        let draft = Draft::new(package, shape, &tiling.pipeline, &self.root)?;
         let prepare = |draft: &Draft<'_>, tiling: &Tiling| -> Result<Prepared, InstantiateError> {
             Ok(Prepared::of(self.setting, package, draft.instance(&tiling.stages)?, tiling, &self.builds))
         };
         // What all stages' tunings start from.
         let mut prepared = prepare(&draft, &tiling)?;
-        for target in space::targets(package, shape, &draft) {
+        for target in space::targets_of(package, shape, &draft) {
             if target == TuneTarget::Pipeline && !tiling.stages.is_empty() {
                 prepared = prepare(&draft, &tiling)?;
             }
@@ -532,7 +538,7 @@ impl<'a> Decider<'a> {
             prepared = if tiling.pipeline.is_empty() {
                 prepare(&draft, &tiling)?
             } else {
-                prepare(&Draft::new(package, shape, &tiling.pipeline, cores, &self.root)?, &tiling)?
+                prepare(&Draft::new(package, shape, &tiling.pipeline, &self.root)?, &tiling)?
             };
         }
         Ok((prepared, pending))
@@ -602,7 +608,7 @@ pub fn tuning_key(
     root: &Scope<'_>,
     builds: &BuildKeys,
 ) -> Result<(Key, u128), InstantiateError> {
-    let axes = space::axes(package, target, shape, setting.device.cores.len(), root)?;
+    let axes = space::axes(package, target, shape, root)?;
     let prepared = before_tuning(setting, package, shape, tiling, target, root, builds)?;
     Ok((tuning_material(setting, package, target, &axes, &prepared).key(), axes.total()))
 }
@@ -620,7 +626,7 @@ pub fn tuning_explanation(
     root: &Scope<'_>,
     builds: &BuildKeys,
 ) -> Result<serde_json::Value, InstantiateError> {
-    let axes = space::axes(package, target, shape, setting.device.cores.len(), root)?;
+    let axes = space::axes(package, target, shape, root)?;
     let prepared = before_tuning(setting, package, shape, tiling, target, root, builds)?;
     let material = tuning_material(setting, package, target, &axes, &prepared);
     Ok(serde_json::to_value(material).expect("key material serialises to JSON"))

@@ -52,7 +52,7 @@ impl Prepared {
         root: &Scope<'_>,
         known: &BuildKeys,
     ) -> Result<Prepared, InstantiateError> {
-        let instance = instantiate(package, shape, tiling, setting.device.cores.len(), root)?;
+        let instance = instantiate(package, shape, tiling, root)?;
         Ok(Prepared::of(setting, package, instance, tiling, known))
     }
 
@@ -171,6 +171,7 @@ fn stage_build(package: &Package, instance: &Instance, index: usize) -> StageBui
     let declared = &package.stages[cost.declared];
     let args = instance.pipeline.stages[index].args.iter().map(|arg| ArgType::of(arg, &instance.pipeline.buffers));
     StageBuild {
+        language: package.id.language,
         package: package.folder.clone(),
         source: declared.source.clone(),
         hashes: declared.hashes.clone(),

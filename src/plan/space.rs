@@ -77,9 +77,16 @@ impl Axes {
 }
 
 /// The targets of a package that have something to decide at `shape`, in the order in which they are tuned: stages
-/// first, then the pipeline. A stage that is not launched at this shape has nothing to decide; `untuned` is the package
-/// there, before any tuning.
-pub(super) fn targets(package: &Package, shape: &Shape, untuned: &Draft<'_>) -> Vec<TuneTarget> {
+/// first, then the pipeline. A stage that is not launched at this shape has nothing to decide.
+///
+/// # Errors
+/// As [`instantiate`](super::instantiate::instantiate).
+pub fn targets(package: &Package, shape: &Shape, root: &Scope<'_>) -> Result<Vec<TuneTarget>, InstantiateError> {
+    Ok(targets_of(package, shape, &Draft::new(package, shape, &Choices::new(), root)?))
+}
+
+/// As [`targets`]; `untuned` is the package at `shape`, before any tuning.
+pub(super) fn targets_of(package: &Package, shape: &Shape, untuned: &Draft<'_>) -> Vec<TuneTarget> {
     let is_open = |parameter: &Parameter| parameter.is_tunable() && shape.get(&parameter.name).is_none();
     let stages = untuned.stages().filter(|(_, stage)| !stage.space.is_empty());
     let mut targets: Vec<_> = stages.map(|(_, stage)| TuneTarget::Stage(stage.name.clone())).collect();
@@ -97,10 +104,9 @@ pub fn axes(
     package: &Package,
     target: &TuneTarget,
     shape: &Shape,
-    cores: usize,
     root: &Scope<'_>,
 ) -> Result<Axes, InstantiateError> {
-    axes_in(package, target, shape, &bind(package, shape, &Choices::new(), cores, root)?.scope)
+    axes_in(package, target, shape, &bind(package, shape, &Choices::new(), root)?.scope)
 }
 
 /// As [`axes`], with the names that hold before any tuning.
@@ -149,17 +155,16 @@ pub fn search(
     target: &TuneTarget,
     shape: &Shape,
     tiling: &Tiling,
-    cores: usize,
     limits: SearchLimits,
     root: &Scope<'_>,
 ) -> Result<Search, InstantiateError> {
-    let axes = axes(package, target, shape, cores, root)?;
+    let axes = axes(package, target, shape, root)?;
     let total = axes.total();
     let constraints = &of(package, target).constraints;
     let examine = |index: u128| -> Result<Point, InstantiateError> {
         let choices = axes.point(index);
         let pipeline = if *target == TuneTarget::Pipeline { &choices } else { &tiling.pipeline };
-        let bound = bind(package, shape, pipeline, cores, root)?;
+        let bound = bind(package, shape, pipeline, root)?;
         let mut scope = bound.scope;
         let mut visible = bound.choices;
         visible.extend(choices.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -180,7 +185,7 @@ pub fn search(
     // Small enough to look at every point, even when not all can be tried.
     const ENUMERABLE: u128 = 100_000;
     let mut random = fastrand::Rng::with_seed(limits.seed);
-    let first = default_point(package, target, shape, cores, root)?;
+    let first = default_point(package, target, shape, root)?;
     if total <= ENUMERABLE {
         let points = (0..total).map(examine).collect::<Result<Vec<_>, _>>()?;
         let valid = points.iter().filter(|point| point.rejected_by.is_none()).count();
@@ -216,10 +221,9 @@ fn default_point(
     package: &Package,
     target: &TuneTarget,
     shape: &Shape,
-    cores: usize,
     root: &Scope<'_>,
 ) -> Result<Choices, InstantiateError> {
-    let bound = bind(package, shape, &Choices::new(), cores, root)?;
+    let bound = bind(package, shape, &Choices::new(), root)?;
     if *target != TuneTarget::Pipeline {
         return defaults(package, target, &bound.scope);
     }

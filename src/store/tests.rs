@@ -65,7 +65,7 @@ fn record(number: u64, second: i64) -> Record {
 fn environment() -> Environment {
     let id = DeviceId { kind: DeviceKind::Cpu, name: "CPU".into(), uuid: None, units: 2 };
     Environment {
-        device: Device { id, memory_bytes: 1 << 30, last_level_cache_bytes: 1 << 20, cores: vec![0, 1] },
+        device: Device { id, memory_bytes: 1 << 30, last_level_cache_bytes: 1 << 20, cores: vec![0, 1], gpu: None },
         peaks: None,
         clocks_hz: BTreeMap::new(),
         clocks_locked: false,

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::super::names::Names;
-use super::super::package::{Stage, StageArg};
+use super::super::package::{Launch, Stage, StageArg};
 use super::Reader;
 use super::parameters::is_identifier;
 use crate::diagnostic::{Diagnostic, suggestion};
 use crate::expr::Expr;
-use crate::model::Key;
+use crate::model::{Key, Language};
 use crate::spanned::{Fields, Kind, Node, fields};
 
-/// Blocks along x, y, z.
-const AXES: [&str; 3] = ["block.x", "block.y", "block.z"];
+/// Arguments that say which block along x, y, z a call computes, and which thread calls.
+const PLACES: [&str; 4] = ["block.x", "block.y", "block.z", "thread"];
+/// Axes of grids, blocks and clusters.
+const AXES: usize = 3;
 
 impl Reader<'_> {
     pub(super) fn stages(&mut self, node: Option<&Node>, names: &Names) -> Vec<Stage> {
@@ -45,12 +47,13 @@ impl Reader<'_> {
         let entry = table.require("entry", &mut self.diagnostics).and_then(|node| self.entry(node));
         let args = table.require("args", &mut self.diagnostics);
         let args = args.and_then(|node| self.args(node, &owner, &names));
-        let grid = table.require("grid", &mut self.diagnostics).and_then(|node| self.grid(node, &owner, &names));
+        let grid = table.require("grid", &mut self.diagnostics);
+        let grid = grid.and_then(|node| self.extents(node, "grid", &owner, &names));
         let mut optional = |reader: &mut Self, key: &'static str| {
             table.get(key).map(|node| reader.expression(node, &format!("`{key}` of {owner}"), &names))
         };
-        let threads = optional(self, "threads").unwrap_or_else(|| Some(Expr::literal(1)));
         let when = optional(self, "when");
+        let launch = self.launch(&mut table, &owner, &names);
         let mut cost = |reader: &mut Self, key: &'static str| {
             let node = table.require(key, &mut reader.diagnostics)?;
             reader.expression(node, &format!("`{key}` of {owner}"), &names)
@@ -70,7 +73,7 @@ impl Reader<'_> {
             flags: flags.into_iter().map(|(_, flag)| flag.to_owned()).collect(),
             args: args?,
             grid: grid?,
-            threads: threads?,
+            launch: launch?,
             stream: stream?,
             after,
             when: match when {
@@ -148,11 +151,8 @@ impl Reader<'_> {
 
     fn arg(&mut self, node: &Node, what: &str, names: &Names) -> Option<StageArg> {
         if let Kind::Text(text) = &node.kind {
-            if text == "thread" {
-                return Some(StageArg::Thread);
-            }
-            if let Some(axis) = AXES.iter().position(|axis| axis == text) {
-                return u8::try_from(axis).ok().map(StageArg::Block);
+            if let Some(place) = self.places().iter().position(|place| place == text) {
+                return Some(if place < AXES { StageArg::Block(place as u8) } else { StageArg::Thread });
             }
             if self.tensor_names.contains(text) {
                 return Some(StageArg::Tensor(text.clone()));
@@ -165,21 +165,59 @@ impl Reader<'_> {
         self.expression(node, what, names).map(StageArg::Scalar)
     }
 
+    /// Arguments of their own meaning; a CUDA kernel has variables for them.
+    fn places(&self) -> &'static [&'static str] {
+        match self.location.id.language {
+            Language::C => &PLACES,
+            Language::Cuda => &[],
+        }
+    }
+
     fn unknown_arg(&mut self, node: &Node, what: &str, name: &str, names: &Names) {
         let tensors = self.tensor_names.iter().map(String::as_str);
-        let known = tensors.chain(names.variables.iter().map(String::as_str)).chain(AXES).chain(["thread"]);
-        let message = format!("{what} is `{name}`, which is no tensor, name, `thread` or `block.x`");
+        let known = tensors.chain(names.variables.iter().map(String::as_str)).chain(self.places().iter().copied());
+        let message = match self.location.id.language {
+            Language::C => format!("{what} is `{name}`, which is no tensor, name, `thread` or `block.x`"),
+            Language::Cuda => format!("{what} is `{name}`, which is no tensor and no name"),
+        };
         let help = suggestion(name, known);
         self.diagnostics.push(Diagnostic::error(&node.at, message).label("unknown").maybe_help(help));
     }
 
-    fn grid(&mut self, node: &Node, owner: &str, names: &Names) -> Option<Vec<Expr>> {
-        let grid = self.expressions(node, &format!("`grid` of {owner}"), names)?;
-        if grid.is_empty() || grid.len() > AXES.len() {
-            self.error(node, "`grid` has one to three expressions", format!("this has {}", grid.len()));
+    /// The keys by which the package's language says how blocks are run.
+    fn launch(&mut self, table: &mut Fields<'_>, owner: &str, names: &Names) -> Option<Launch> {
+        let mut expression = |reader: &mut Self, key: &'static str, default: i64| match table.get(key) {
+            Some(node) => reader.expression(node, &format!("`{key}` of {owner}"), names),
+            None => Some(Expr::literal(default)),
+        };
+        match self.location.id.language {
+            Language::C => Some(Launch::Cpu { threads: expression(self, "threads", 1)? }),
+            Language::Cuda => {
+                let shared = expression(self, "shared", 0);
+                let block = table.require("block", &mut self.diagnostics);
+                let block = block.and_then(|node| self.extents(node, "block", owner, names));
+                let cluster = table.get("cluster").map(|node| self.extents(node, "cluster", owner, names));
+                let cooperative = match table.get("cooperative") {
+                    Some(node) => fields::boolean(node, "`cooperative`", &mut self.diagnostics),
+                    None => Some(false),
+                };
+                let cluster = match cluster {
+                    Some(cluster) => Some(cluster?),
+                    None => None,
+                };
+                Some(Launch::Gpu { block: block?, shared: shared?, cluster, cooperative: cooperative? })
+            }
+        }
+    }
+
+    /// Extents along x, y, z.
+    fn extents(&mut self, node: &Node, key: &str, owner: &str, names: &Names) -> Option<Vec<Expr>> {
+        let extents = self.expressions(node, &format!("`{key}` of {owner}"), names)?;
+        if extents.is_empty() || extents.len() > AXES {
+            self.error(node, format!("`{key}` has one to three expressions"), format!("this has {}", extents.len()));
             return None;
         }
-        Some(grid)
+        Some(extents)
     }
 
     fn stream(&mut self, node: &Node) -> Option<u32> {
