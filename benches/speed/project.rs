@@ -14,7 +14,7 @@ use mlarun::model::{DeviceKind, Mode, Timing};
 use mlarun::plan::space::search;
 use mlarun::plan::{BuildKeys, Prepared, SubjectState, Wanted};
 use mlarun::store::tuning::{Outcome, Tried, Tuning, Tunings};
-use mlarun::store::{Store, Tags};
+use mlarun::store::Store;
 use tempfile::TempDir;
 
 use crate::Result;
@@ -143,7 +143,7 @@ fn append(opened: &Opened, bench: &Bench) -> Result<()> {
     let subjects = &bench.plan.subjects;
     let write = |part: usize| -> std::result::Result<(), String> {
         let fail = |error: &dyn std::fmt::Display| error.to_string();
-        let mut store = Store::open(&opened.project.out, Tags::new()).map_err(|error| fail(&error))?;
+        let mut store = Store::open(&opened.project.out).map_err(|error| fail(&error))?;
         let (scope, builds) = (Scope::new(), BuildKeys::default());
         let setting = opened.workspace().setting(&bench.protocols);
         for subject in subjects.iter().skip(part).step_by(WRITERS) {
