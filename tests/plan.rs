@@ -15,7 +15,7 @@ use mlarun::model::{
 use mlarun::plan::instantiate::{complete_shape, instantiate, reduced_shape};
 use mlarun::plan::space::{SearchLimits, TuneTarget, search, targets};
 use mlarun::plan::{
-    BaselineSubject, Facts, FactsError, InstantiateError, Plan, PlanError, Protocols, RunState, Setting, Slot, Stale,
+    BaselineSubject, Estimate, Facts, FactsError, InstantiateError, Plan, PlanError, Protocols, RunState, Setting, Slot, Stale,
     SubjectState, Wanted, graph, plan,
 };
 
@@ -166,6 +166,10 @@ impl Fixture {
 
     fn plan(&self, rest: &str, facts: &Memory, wanted: Wanted<'_>) -> Result<Plan, PlanError> {
         plan(&self.experiment(rest), &self.catalog, &self.setting(), facts, wanted)
+    }
+
+    fn estimate(&self, rest: &str, facts: &Memory) -> Estimate {
+        self.planned(rest, facts).estimate(&self.catalog, &self.setting())
     }
 
     fn planned(&self, rest: &str, facts: &Memory) -> Plan {
@@ -390,9 +394,45 @@ fn a_run_goes_from_never_measured_over_incomplete_to_fresh() {
     assert_eq!(fixture.planned(PLAIN, &facts).subjects[0].sets_to_take(Mode::Event, 2), Some(1));
     facts.sets.insert(key, 2);
     assert_eq!(state(&facts), RunState::Fresh);
-    assert_eq!(fixture.planned(PLAIN, &facts).estimate_ns(), 0.0);
+    assert_eq!(fixture.estimate(PLAIN, &facts), Estimate::default());
     let again = fixture.plan(PLAIN, &facts, Wanted { remeasure: true, ..Wanted::default() }).expect("a plan");
     assert_eq!(again.subjects[0].runs[0].state, RunState::Stale(Stale::Remeasure));
+}
+
+#[test]
+fn an_estimate_counts_tuning_and_compiling_and_what_is_recorded() {
+    let fixture = Fixture::new();
+    let mut facts = Memory::default();
+    let nothing = fixture.estimate(PLAIN, &facts);
+    assert_eq!(nothing.tuning_ns, 0.0);
+    assert!(nothing.compiling_ns > 0.0);
+    let key = fixture.planned(PLAIN, &facts).subjects[0].runs[0].key.expect("a key");
+    facts.sets.insert(key, 1);
+    let half = fixture.estimate(PLAIN, &facts);
+    assert_eq!(half.compiling_ns, 0.0, "it was compiled for the set that is recorded");
+    assert!(half.measuring_ns > 0.0 && half.measuring_ns <= nothing.measuring_ns / 2.0, "{half:?} of {nothing:?}");
+
+    let text = "kernels = [\"k\"]\n";
+    let untuned = fixture.estimate(text, &Memory::default());
+    assert!(untuned.tuning_ns > 0.0, "{untuned:?}");
+    let mut facts = Memory::default();
+    facts.tunings.insert(first(), choices(&[("block", 4), ("threads", 2)]));
+    let stage_known = fixture.estimate(text, &facts);
+    assert!(0.0 < stage_known.tuning_ns && stage_known.tuning_ns < untuned.tuning_ns, "{stage_known:?}");
+    facts.tunings.insert(TuneTarget::Pipeline, choices(&[("part", 4), ("share", 2)]));
+    assert_eq!(fixture.estimate(text, &facts).tuning_ns, 0.0);
+}
+
+#[test]
+fn a_search_is_estimated_within_its_limits() {
+    let text = "kernels = [\"k\"]\n";
+    let mut fixture = Fixture::new();
+    let whole = fixture.estimate(text, &Memory::default()).tuning_ns;
+    fixture.protocols.search.points = 2;
+    let sampled = fixture.estimate(text, &Memory::default()).tuning_ns;
+    assert!(sampled < whole, "{sampled} {whole}");
+    fixture.protocols.tuning_budget = std::time::Duration::from_nanos(10);
+    assert_eq!(fixture.estimate(text, &Memory::default()).tuning_ns, 20.0, "two searches of ten nanoseconds");
 }
 
 #[test]

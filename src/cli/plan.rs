@@ -12,11 +12,11 @@ use super::run::bench_error;
 use crate::app::{Bench, reasons};
 use crate::model::record::Format;
 use crate::model::{DeviceKind, KernelId, Key, Mode, Shape, Tiling};
-use crate::plan::{Change, Counts, RunState, Stale, Subject, SubjectState, Wanted, graph};
+use crate::plan::{Change, Counts, Estimate, RunState, Stale, Subject, SubjectState, Wanted, graph};
 use crate::report::numbers::duration;
 
 /// Version of the plan's JSON.
-const FORMAT: Format = Format { major: 1, minor: 0 };
+const FORMAT: Format = Format { major: 1, minor: 1 };
 
 pub fn run(global: &Global, args: &PlanArgs) -> Result<Exit, CliError> {
     let first = args.manifests.first().map_or(Path::new("."), |path| path.as_path());
@@ -57,8 +57,9 @@ struct Document<'a> {
     experiment: &'a str,
     device: &'a str,
     counts: Counts,
-    /// Rough time that is left.
+    /// Rough time that is left: all of it, and its parts.
     estimate_ns: f64,
+    estimate: Estimate,
     runs: Vec<RunRow<'a>>,
     comparisons: Vec<ComparisonRow<'a>>,
 }
@@ -109,12 +110,14 @@ fn document<'a>(opened: &'a Opened, bench: &'a Bench) -> Result<Document<'a>, Cl
         };
         ComparisonRow { candidate: &candidate.id, shape: &candidate.shape, baseline: &comparison.name, against, reason }
     });
+    let estimate = opened.workspace().estimate(bench);
     Ok(Document {
         format: FORMAT,
         experiment: &bench.experiment.name,
         device: &opened.machine.host.device.id.name,
         counts: bench.plan.counts(),
-        estimate_ns: bench.plan.estimate_ns(),
+        estimate_ns: estimate.total_ns(),
+        estimate,
         runs,
         comparisons: comparisons.collect(),
     })
@@ -140,7 +143,7 @@ fn row<'a>(subject: &'a Subject, run: &'a crate::plan::Run, changes: Vec<Change>
         key: run.key,
         tiling,
         roofline_ns,
-        estimate_ns: run.estimate_ns,
+        estimate_ns: run.left_ns(),
     }
 }
 
@@ -159,6 +162,15 @@ pub fn state(state: &RunState, subject: &SubjectState, changes: &[Change]) -> (&
         RunState::Skipped { reason } => ("skipped", Some(reason.clone())),
         RunState::Refused { reason } => ("refused", Some(reason.clone())),
     }
+}
+
+/// An estimate in words. Tuning stands by itself, as it may take much less.
+pub fn about(estimate: &Estimate) -> String {
+    let rest = duration(estimate.compiling_ns + estimate.measuring_ns);
+    if estimate.tuning_ns == 0.0 {
+        return format!("about {rest}");
+    }
+    format!("about {rest}, and up to {} of tuning before", duration(estimate.tuning_ns))
 }
 
 /// The first differences; all of them are in the JSON and with `mlarun explain`.
@@ -205,7 +217,7 @@ impl Document<'_> {
         let estimate = if stale + after_tune == 0 {
             "nothing to do".to_owned()
         } else {
-            format!("about {}", duration(self.estimate_ns))
+            about(&self.estimate)
         };
         text.push_str(&format!(
             "\n{} runs: {fresh} fresh, {stale} stale, {after_tune} after tune, {skipped} skipped, {refused} refused; \

@@ -33,7 +33,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For a plan that is estimated to take `estimate_ns`.
+    /// For a plan whose measurements are estimated to take `estimate_ns`.
     pub fn new(global: &Global, estimate_ns: f64) -> Progress {
         let detail = match (global.quiet, global.verbose) {
             (1.., _) => Detail::Quiet,

@@ -17,7 +17,6 @@ use crate::execute::{Outcome, SessionError};
 use crate::model::protocol::FailureKind;
 use crate::model::{DeviceKind, KernelId, Mode, Shape};
 use crate::plan::{Plan, RunState, SubjectState, Wanted};
-use crate::report::numbers::duration;
 
 /// Runs every manifest; the worst end of all is the command's.
 pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, CliError> {
@@ -79,7 +78,7 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
     };
     announce(global, &opened, &bench)?;
     let stale = stale(&bench.plan);
-    let mut progress = Progress::new(global, bench.plan.estimate_ns());
+    let mut progress = Progress::new(global, workspace.estimate(&bench).measuring_ns);
     let mut control = Control {
         observer: &mut progress,
         interrupted: Arc::clone(interrupted),
@@ -178,14 +177,14 @@ fn announce(global: &Global, opened: &Opened, bench: &Bench) -> Result<(), CliEr
         say(
             global,
             &format!(
-                "{}: {} runs: {} recorded, {} to do{}{}, about {}",
+                "{}: {} runs: {} recorded, {} to do{}{}, {}",
                 bench.experiment.name,
                 counts.total(),
                 counts.fresh,
                 counts.to_do(),
                 skipped(counts.skipped),
                 if counts.refused == 0 { String::new() } else { format!(", {} refused", counts.refused) },
-                duration(bench.plan.estimate_ns()),
+                super::plan::about(&opened.workspace().estimate(bench)),
             ),
         );
         say_why(global, opened, bench)?;

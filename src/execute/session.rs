@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use rayon::prelude::*;
 
@@ -38,8 +37,6 @@ pub struct Tools<'a> {
     pub session: String,
     /// Folder for float64 reference rows.
     pub reference_cache: Option<PathBuf>,
-    /// Time after which a tuning tries no further candidate.
-    pub tuning_budget: Duration,
     /// Set when the user asks to stop.
     pub interrupted: Arc<AtomicBool>,
     /// End the session at the first failure.

@@ -2,6 +2,7 @@
 //! no file, no clock and no environment, so that the same inputs give the same plan, and what depends on a tuning that
 //! is not known yet is planned again once it is.
 
+mod estimate;
 pub mod graph;
 pub mod instantiate;
 pub mod keys;
@@ -10,6 +11,7 @@ mod reasons;
 pub mod space;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -21,6 +23,8 @@ use crate::model::build::Toolchain;
 use crate::model::protocol::{AnnotationProtocol, EventProtocol, TuneProtocol};
 use crate::model::{Choices, Device, DeviceKind, KernelId, Key, Mode, Peaks, Shape, Tiling, Value};
 
+pub use estimate::Estimate;
+use estimate::estimate_ns;
 pub use instantiate::{Instance, InstantiateError};
 pub use prepare::{BuildKeys, Prepared, prepare_reduced, verification_key};
 pub use reasons::{Change, changes};
@@ -44,6 +48,8 @@ pub struct Protocols {
     pub annotation: AnnotationProtocol,
     pub tuning: TuneProtocol,
     pub search: SearchLimits,
+    /// Time after which a search tries no further candidate.
+    pub tuning_budget: Duration,
     /// Sample sets, each a fresh process, that a measurement in event mode needs.
     pub rounds: u32,
     /// Rows compared at the run's own shape.
@@ -148,7 +154,7 @@ impl Subject {
         }
     }
 
-    /// Rough time that its run in `mode` takes, in nanoseconds.
+    /// Rough time of all sample sets of its run in `mode`, in nanoseconds.
     pub fn estimate_ns(&self, mode: Mode) -> f64 {
         self.run(mode).map_or(0.0, |run| run.estimate_ns)
     }
@@ -195,7 +201,7 @@ pub struct Run {
     /// Key of the measurement, once the subject is ready.
     pub key: Option<Key>,
     pub state: RunState,
-    /// Rough time that it takes from here on, in nanoseconds.
+    /// Rough time of all its sample sets, those that are recorded included, in nanoseconds; 0 where none is missing.
     pub estimate_ns: f64,
 }
 
@@ -690,36 +696,7 @@ fn skipped(mode: Mode, device: DeviceKind) -> Option<String> {
     }
 }
 
-/// Time of a run with what precedes it, roughly: launches are assumed to reach a third of the roofline.
-fn estimate_ns(protocols: &Protocols, mode: Mode, floor_ns: Option<f64>) -> f64 {
-    /// Process, inputs and comparison of a sample set.
-    const AROUND_NS: f64 = 0.5e9;
-    let launch_ns = 3.0 * floor_ns.unwrap_or(1e6);
-    let sampled = |warmup: &crate::model::protocol::Warmup, budget_ns: u64, min_samples: u32| {
-        let warm = (warmup.min_ns as f64).max(f64::from(warmup.min_launches) * launch_ns);
-        (warm, (budget_ns as f64).max(f64::from(min_samples) * launch_ns))
-    };
-    match mode {
-        Mode::Event => {
-            let event = &protocols.event;
-            let (warm, one) = sampled(&event.warmup, event.budget_ns, event.min_samples);
-            f64::from(protocols.rounds) * (AROUND_NS + warm + one * event.timings.len() as f64)
-        }
-        Mode::Annotation => {
-            let annotation = &protocols.annotation;
-            let (warm, one) = sampled(&annotation.warmup, annotation.budget_ns, annotation.min_samples);
-            AROUND_NS + warm + one
-        }
-        Mode::Ncu | Mode::Nsys => 0.0,
-    }
-}
-
 impl Plan {
-    /// Time that is left, roughly, in nanoseconds.
-    pub fn estimate_ns(&self) -> f64 {
-        self.subjects.iter().flat_map(|subject| &subject.runs).map(|run| run.estimate_ns).sum()
-    }
-
     /// Runs in every state, counted.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
