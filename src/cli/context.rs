@@ -8,6 +8,7 @@ use super::args::{Global, Selection};
 use super::exit::{CliError, Exit};
 use super::output;
 use crate::app::{Ledger, Machine, Project, Workspace};
+use crate::diagnostic::Diagnostic;
 use crate::expr::Expr;
 use crate::manifest::{self, Document, Experiment, Source};
 use crate::model::DeviceKind;
@@ -75,19 +76,25 @@ pub fn experiment(
     project: &Project,
     host: DeviceKind,
 ) -> Result<Experiment, CliError> {
-    let document = document(path, sets)?;
-    match manifest::resolve(&document, &project.catalog, host) {
-        Ok((experiment, warnings)) => {
-            if global.quiet < 2 {
-                output::diagnostics(&warnings, global.color);
-            }
-            Ok(experiment)
-        }
-        Err(manifest::Error::Invalid(diagnostics)) => Err(CliError::Diagnostics(Exit::Usage, diagnostics)),
-        Err(manifest::Error::NoDevice { diagnostic, .. }) => {
-            Err(CliError::Diagnostics(Exit::HostLacks, vec![*diagnostic]))
-        }
+    let (experiment, warnings) = resolve(path, sets, project, host)?;
+    if global.quiet < 2 {
+        output::diagnostics(&warnings, global.color);
     }
+    Ok(experiment)
+}
+
+/// What a manifest means on a host with a device of the kind `host`, with warnings.
+pub fn resolve(
+    path: &Path,
+    sets: &[String],
+    project: &Project,
+    host: DeviceKind,
+) -> Result<(Experiment, Vec<Diagnostic>), CliError> {
+    let document = document(path, sets)?;
+    manifest::resolve(&document, &project.catalog, host).map_err(|error| match error {
+        manifest::Error::Invalid(diagnostics) => CliError::Diagnostics(Exit::Usage, diagnostics),
+        manifest::Error::NoDevice { diagnostic, .. } => CliError::Diagnostics(Exit::HostLacks, vec![*diagnostic]),
+    })
 }
 
 /// The filter of `--only`.

@@ -13,7 +13,7 @@ use crate::app::{Bench, reasons};
 use crate::model::record::Format;
 use crate::model::{DeviceKind, KernelId, Key, Mode, Shape, Tiling};
 use crate::plan::{Change, Counts, Estimate, RunState, Stale, Subject, SubjectState, Wanted, graph};
-use crate::report::numbers::duration;
+use crate::report::numbers::{counted, duration};
 
 /// Version of the plan's JSON.
 const FORMAT: Format = Format { major: 1, minor: 1 };
@@ -153,7 +153,7 @@ pub fn state(state: &RunState, subject: &SubjectState, changes: &[Change]) -> (&
         RunState::Fresh => ("fresh", None),
         RunState::Stale(Stale::NeverMeasured) => ("stale", Some("never measured".to_owned())),
         RunState::Stale(Stale::Incomplete { have, want }) => {
-            ("stale", Some(format!("{have} of {want} sample sets are recorded")))
+            ("stale", Some(format!("{have} of {} recorded", counted(want, "sample set"))))
         }
         RunState::Stale(Stale::Remeasure) => ("stale", Some("--remeasure".to_owned())),
         RunState::Stale(Stale::Changed { .. }) => ("stale", Some(changed(changes))),
@@ -186,7 +186,7 @@ pub fn changed(changes: &[Change]) -> String {
 fn waits_for(subject: &SubjectState) -> String {
     match subject {
         SubjectState::AfterTune { tunings, .. } => {
-            let targets = tunings.iter().map(|tuning| format!("{} ({} points)", tuning.target, tuning.points));
+            let targets = tunings.iter().map(|tuning| format!("{} ({})", tuning.target, counted(tuning.points, "point")));
             format!("tunes {}", targets.collect::<Vec<_>>().join(", "))
         }
         _ => "waits for a tuning".to_owned(),
@@ -220,9 +220,9 @@ impl Document<'_> {
             about(&self.estimate)
         };
         text.push_str(&format!(
-            "\n{} runs: {fresh} fresh, {stale} stale, {after_tune} after tune, {skipped} skipped, {refused} refused; \
+            "\n{}: {fresh} fresh, {stale} stale, {after_tune} after tune, {skipped} skipped, {refused} refused; \
              {estimate}\n",
-            self.counts.total(),
+            counted(self.counts.total(), "run"),
         ));
         text
     }

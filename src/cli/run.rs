@@ -17,6 +17,7 @@ use crate::execute::{Outcome, SessionError};
 use crate::model::protocol::FailureKind;
 use crate::model::{DeviceKind, KernelId, Mode, Shape};
 use crate::plan::{Plan, RunState, SubjectState, Wanted};
+use crate::report::numbers::counted;
 
 /// Runs every manifest; the worst end of all is the command's.
 pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, CliError> {
@@ -51,9 +52,9 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
         say(
             global,
             &format!(
-                "{}: nothing to do, {} runs are recorded{} ({} ms)",
+                "{}: nothing to do, {} recorded{} ({} ms)",
                 bench.experiment.name,
-                counts.fresh,
+                counted(counts.fresh, "run"),
                 skipped(counts.skipped),
                 started.elapsed().as_millis()
             ),
@@ -174,17 +175,21 @@ fn publish_error(error: PublishError) -> CliError {
 fn announce(global: &Global, opened: &Opened, bench: &Bench) -> Result<(), CliError> {
     let counts = bench.plan.counts();
     if global.quiet == 0 {
+        let about = match counts.to_do() {
+            0 => String::new(),
+            _ => format!(", {}", super::plan::about(&opened.workspace().estimate(bench))),
+        };
         say(
             global,
             &format!(
-                "{}: {} runs: {} recorded, {} to do{}{}, {}",
+                "{}: {}: {} recorded, {} to do{}{}{}",
                 bench.experiment.name,
-                counts.total(),
+                counted(counts.total(), "run"),
                 counts.fresh,
                 counts.to_do(),
                 skipped(counts.skipped),
                 if counts.refused == 0 { String::new() } else { format!(", {} refused", counts.refused) },
-                super::plan::about(&opened.workspace().estimate(bench)),
+                about,
             ),
         );
         say_why(global, opened, bench)?;
@@ -241,9 +246,9 @@ fn summarise(
     say(
         global,
         &format!(
-            "{}: {done}, {} runs recorded{}{failed}",
+            "{}: {done}, {} recorded{}{failed}",
             bench.experiment.name,
-            counts.fresh,
+            counted(counts.fresh, "run"),
             skipped(counts.skipped)
         ),
     );

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::analysis::{Analysis, run_name};
 use super::input::{Comparison, Input, Outcome, Run};
-use super::numbers::{ABSENT, TimeUnit, cell, change_of_time, gb_per_s, percent_of, three_digits};
+use super::numbers::{ABSENT, TimeUnit, cell, change_of_time, counted, gb_per_s, percent_of, three_digits};
 use super::view::{Previous, basis, clocks, comparable, peak_source, taken};
 use crate::model::Mode;
 use crate::model::record::Record;
@@ -15,7 +15,8 @@ use crate::model::record::Record;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct ExperimentView {
     pub experiment: String,
-    pub runs: usize,
+    /// Their number, with its noun.
+    pub runs: String,
     pub measured: usize,
     pub skipped: usize,
     pub failed: usize,
@@ -93,7 +94,7 @@ pub(super) fn experiment(input: &Input, analyses: &[Option<Analysis<'_>>]) -> Ex
     let count = |wanted: fn(&Outcome) -> bool| input.runs.iter().filter(|run| wanted(&run.outcome)).count();
     ExperimentView {
         experiment: cell(&input.experiment),
-        runs: input.runs.len(),
+        runs: counted(input.runs.len(), "run"),
         measured: measured().count(),
         skipped: count(|outcome| matches!(outcome, Outcome::Skipped { .. })),
         failed: count(|outcome| matches!(outcome, Outcome::Failed { .. })),
@@ -196,9 +197,9 @@ fn problem(run: &Run) -> Option<ProblemRow> {
 fn context(record: &Record) -> String {
     let environment = &record.environment;
     format!(
-        "{} ({} units), {}; {}; {}; mlarun {}",
+        "{} ({}), {}; {}; {}; mlarun {}",
         cell(&environment.device.id.name),
-        environment.device.id.units,
+        counted(environment.device.id.units, "unit"),
         clocks(environment.clocks_locked),
         cell(&environment.os),
         cell(&environment.compiler),

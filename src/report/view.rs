@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::analysis::{Analysis, DRAM, OCCUPANCY, Part, TENSOR_CORE, run_name};
 use super::input::{Baseline, Input, Outcome, Recorded};
 use super::numbers::{
-    ABSENT, TimeUnit, cell, change_of_rate, change_of_time, fixed, gb_per_s, microseconds, percent, percent_of,
+    ABSENT, TimeUnit, cell, change_of_rate, change_of_time, counted, fixed, gb_per_s, microseconds, percent, percent_of,
     three_digits,
 };
 use crate::model::device::PeakSource;
@@ -445,8 +445,8 @@ fn interval_us(summary: &Summary) -> String {
 /// What the interval ranges over, in words.
 pub(super) fn basis(summary: &Summary) -> String {
     match summary.basis {
-        Basis::Launches => format!("{} launches of one process", summary.samples),
-        Basis::Processes => format!("{} processes, {} launches", summary.processes, summary.samples),
+        Basis::Launches => format!("{} of one process", counted(summary.samples, "launch")),
+        Basis::Processes => format!("{}, {}", counted(summary.processes, "process"), counted(summary.samples, "launch")),
     }
 }
 

@@ -87,7 +87,7 @@ fn unknown_keys_are_told() {
 #[test]
 fn every_record_is_verified() {
     let (project, file) = measured();
-    project.mlarun(&["cache", "verify"]).expect(0).prints("2 records are sound, 0 were set aside");
+    project.mlarun(&["cache", "verify"]).expect(0).prints("2 records sound, 0 set aside");
     let text = project.read(&file);
     // The size and time of change stay, so that only reading it again shows it.
     let time = project.path(&file).metadata().and_then(|meta| meta.modified()).expect("a time");
@@ -97,7 +97,7 @@ fn every_record_is_verified() {
         .open(project.path(&file))
         .and_then(|file| file.set_modified(time))
         .expect("set");
-    project.mlarun(&["cache", "verify"]).expect(4).prints("1 records are sound, 1 were set aside").prints(&file);
+    project.mlarun(&["cache", "verify"]).expect(4).prints("1 record sound, 1 set aside").prints(&file);
     project.run().expect(0).says("measured copy");
 }
 
@@ -112,7 +112,7 @@ fn old_results_are_removed_when_asked() {
         .prints("2 files")
         .prints("would be removed");
     project.run().expect(0).says("nothing to do");
-    project.mlarun(&["cache", "gc", "--max-size", "0"]).expect(0).prints("2 files").prints("were removed");
+    project.mlarun(&["cache", "gc", "--max-size", "0"]).expect(0).prints("2 files").prints("bytes removed");
     project.run().expect(0).says("1 to do");
 }
 
@@ -120,7 +120,7 @@ fn old_results_are_removed_when_asked() {
 fn what_dev_logs_refer_to_is_not_removed() {
     let project = Project::new();
     project.mlarun(&[MANIFEST, "--devlog-add"]).expect(0);
-    project.mlarun(&["cache", "gc", "--max-size", "0"]).expect(0).prints("1 files");
+    project.mlarun(&["cache", "gc", "--max-size", "0"]).expect(0).prints("1 file,");
     assert_eq!(project.files("out/store/records/event").len(), 1);
 }
 

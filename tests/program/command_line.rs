@@ -151,9 +151,28 @@ fn a_version_is_cloned() {
 #[test]
 fn a_manifest_is_checked_without_running() {
     let project = Project::new();
-    project.mlarun(&["check", MANIFEST]).expect(0).says("sound, 1 runs");
+    project.mlarun(&["check", MANIFEST]).expect(0).says("sound, 1 run on this host");
     project.mlarun(&["check", MANIFEST, "--set", "modes=evnt"]).expect(2).says("event");
     assert!(!project.path("out").exists() && !project.path(".cache").exists());
+}
+
+#[test]
+fn what_a_check_finds_is_json_when_asked() {
+    let project = Project::new();
+    let sound = project.json(&["check", "--json", MANIFEST]);
+    assert_eq!((&sound[0]["sound"], &sound[0]["runs"]), (&true.into(), &1.into()));
+    let wrong = |arguments: &[&str]| -> serde_json::Value {
+        let ended = project.mlarun(arguments).expect(2);
+        assert_eq!(ended.err, "", "what is wrong stands in the data");
+        serde_json::from_str(&ended.out).expect("JSON")
+    };
+    project.edit(MANIFEST, "modes ", "mods ");
+    let found = wrong(&["check", "--json", MANIFEST, "experiments/none.toml"]);
+    assert_eq!(found[0]["sound"], false);
+    let finding = &found[0]["findings"][0];
+    assert_eq!((&finding["severity"], &finding["line"]), (&"error".into(), &7.into()), "{found}");
+    assert!(finding["help"].as_str().is_some_and(|help| help.contains("`modes`")), "{found}");
+    assert!(found[1]["error"].as_str().is_some_and(|error| error.contains("none.toml")), "{found}");
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn finished_sets_are_kept_and_the_next_call_goes_on() {
     running.wait_for("measured copy v0 (c) rows=8");
     wait_until_it_hangs(&project);
     running.signal(Signal::INT);
-    let ended = running.end().expect(130).says("stopped, 1 runs recorded").says("goes on from here");
+    let ended = running.end().expect(130).says("stopped, 1 run recorded").says("goes on from here");
     drop(ended.says_nothing_of("FAILED"));
     no_worker_is_left(&project);
 
