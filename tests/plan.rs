@@ -501,9 +501,23 @@ fn a_filter_picks_runs() {
         fixture.plan(text, &Memory::default(), Wanted { only: Some(&condition), ..Wanted::default() }).expect("a plan");
     let listed = plan.subjects.iter().filter(|subject| subject.listed).count();
     assert_eq!(listed, 1, "part is 4 by default where rows is 16");
-    let wrong = only("unknown == 1");
-    let error = fixture.plan(text, &Memory::default(), Wanted { only: Some(&wrong), ..Wanted::default() });
-    assert!(matches!(error, Err(PlanError::Only(_))), "{error:?}");
+    let nothing = only("version == 'v7'");
+    let plan = fixture.plan(text, &Memory::default(), Wanted { only: Some(&nothing), ..Wanted::default() });
+    assert_eq!(plan.expect("a plan").counts().total(), 0);
+    let message = |filter: &str| {
+        let wrong = only(filter);
+        let error = fixture.plan(text, &Memory::default(), Wanted { only: Some(&wrong), ..Wanted::default() });
+        let error = error.expect_err(filter);
+        assert!(matches!(error, PlanError::Only { .. }), "{error:?}");
+        error.to_string()
+    };
+    let unlike = message("zzzzzz == 1");
+    assert!(unlike.contains("`zzzzzz`") && unlike.contains("`rows`") && unlike.contains("`mode`"), "{unlike}");
+    let near = message("verison == 'v1'");
+    assert!(near.contains("k v0 (c) has no `verison`; did you mean `version`?"), "{near}");
+    let near = message("row == 8");
+    assert!(near.contains("did you mean `rows`?"), "{near}");
+    assert!(message("rows + 1").contains("names are kernel, version"), "no name is wrong");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use super::args::{Global, Selection};
 use super::exit::{CliError, Exit};
 use super::output;
-use crate::app::{Ledger, Machine, Project, Workspace};
+use crate::app::{Bench, Ledger, Machine, Project, Workspace};
 use crate::diagnostic::Diagnostic;
 use crate::expr::Expr;
 use crate::manifest::{self, Document, Experiment, Source};
@@ -101,6 +101,19 @@ pub fn resolve(
 pub fn only(selection: &Selection) -> Result<Option<Expr>, CliError> {
     let parsed = selection.only.as_deref().map(str::parse::<Expr>).transpose();
     parsed.map_err(|error| CliError::usage(format!("--only: {error}")))
+}
+
+/// Says that the filter of `--only` leaves nothing of an experiment.
+pub fn warn_of_nothing(global: &Global, selection: &Selection, bench: &Bench) {
+    if let Some(only) = &selection.only
+        && bench.plan.subjects.is_empty()
+        && global.quiet < 2
+    {
+        output::note(&format!(
+            "warning: --only `{only}` selects no run of {}; `mlarun plan` without it shows all",
+            bench.experiment.name
+        ));
+    }
 }
 
 /// This program, which also serves as worker.

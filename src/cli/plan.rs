@@ -27,7 +27,9 @@ pub fn run(global: &Global, args: &PlanArgs) -> Result<Exit, CliError> {
     for manifest in &args.manifests {
         let sets = &args.selection.sets;
         let experiment = context::experiment(global, manifest, sets, &opened.project, DeviceKind::Cpu)?;
-        benches.push(opened.workspace().plan(experiment, wanted).map_err(bench_error)?);
+        let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;
+        context::warn_of_nothing(global, &args.selection, &bench);
+        benches.push(bench);
     }
     if args.dot {
         let graphs: String = benches.iter().map(|bench| graph::dot(&bench.experiment.name, &bench.plan)).collect();

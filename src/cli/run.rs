@@ -24,6 +24,9 @@ pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, CliError> {
     if args.manifests.is_empty() {
         return Err(CliError::usage("name a manifest, e.g. `mlarun experiments/var6_sweep.toml`; see `mlarun --help`"));
     }
+    if let Some(missing) = args.manifests.iter().find(|manifest| !manifest.exists()) {
+        return Err(CliError::usage(format!("{}: there is no such manifest; nothing was run", missing.display())));
+    }
     let interrupted = context::interruptible()?;
     let mut exit = Exit::Success;
     for manifest in &args.manifests {
@@ -43,6 +46,7 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
     let only = context::only(&args.selection)?;
     let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true };
     let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;
+    context::warn_of_nothing(global, &args.selection, &bench);
     if args.dry_run {
         return super::plan::print(global, &opened, &[bench]);
     }

@@ -17,6 +17,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::catalog::{Catalog, LookupError, Package};
+use crate::diagnostic::suggestion;
 use crate::expr::{EvalError, Expr, Scope};
 use crate::manifest::{Baseline, Experiment};
 use crate::model::build::Toolchain;
@@ -264,8 +265,8 @@ pub enum BaselineSubject {
 pub enum PlanError {
     #[error("{0}")]
     Instantiate(#[from] InstantiateError),
-    #[error("--only: {0}; names are kernel, version, language, mode and the parameters of the kernel")]
-    Only(EvalError),
+    #[error("--only: {error}; {help}")]
+    Only { error: EvalError, help: String },
     #[error(transparent)]
     Lookup(#[from] LookupError),
     #[error(transparent)]
@@ -288,6 +289,16 @@ pub fn plan(
         planner.add_shape(group, given)?;
     }
     planner.finish()
+}
+
+/// A filter that does not evaluate for `package`, with the nearest right name where one of its names is wrong.
+fn wrong_filter(only: &Expr, package: &Package, error: EvalError) -> PlanError {
+    const OF_EVERY_RUN: [&str; 4] = ["kernel", "version", "language", "mode"];
+    let known = || OF_EVERY_RUN.into_iter().chain(package.parameters.iter().map(|parameter| parameter.name.as_str()));
+    let unknown = only.variables().iter().find(|name| known().all(|known| known != name.as_str()));
+    let near = unknown.and_then(|name| Some(format!("{} has no `{name}`; {}", package.id, suggestion(name, known())?)));
+    let help = near.unwrap_or_else(|| "names are kernel, version, language, mode and the kernel's parameters".to_owned());
+    PlanError::Only { error, help }
 }
 
 /// Collects the subjects first, each once, then decides them side by side.
@@ -397,7 +408,7 @@ impl<'a> Planner<'a> {
         // A tuned parameter has no value yet; its default keeps a filter over it meaningful.
         for parameter in package.parameters.iter().filter(|parameter| shape.get(&parameter.name).is_none()) {
             if let Some(default) = &parameter.default {
-                let value = default.eval(&scope).map_err(PlanError::Only)?;
+                let value = default.eval(&scope).map_err(|error| wrong_filter(only, package, error))?;
                 scope.set(&parameter.name, &value);
             }
         }
@@ -405,7 +416,7 @@ impl<'a> Planner<'a> {
         scope.set("version", &Value::Text(package.id.version.to_string()));
         scope.set("language", &Value::Text(package.id.language.to_string()));
         scope.set("mode", &Value::Text(mode.to_string()));
-        only.eval_bool(&scope).map_err(PlanError::Only)
+        only.eval_bool(&scope).map_err(|error| wrong_filter(only, package, error))
     }
 
     /// The subject of `package` at `shape`, one however often it is asked for.

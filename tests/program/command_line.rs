@@ -40,6 +40,24 @@ fn without_arguments_there_is_help_and_an_error() {
 }
 
 #[test]
+fn a_mistyped_command_is_no_manifest() {
+    let project = Project::new();
+    for arguments in [&["paln"][..], &["paln", MANIFEST], &["paln", "--dot", MANIFEST], &["new-versoin", "copy"]] {
+        let near = if arguments[0] == "paln" { "`mlarun plan`" } else { "`mlarun new-version`" };
+        project.mlarun(arguments).expect(2).says("no command").says(near);
+    }
+    project.write("plans", &project.read(MANIFEST));
+    project.mlarun(&["plans", "--dry-run"]).expect(0).prints("never measured");
+}
+
+#[test]
+fn every_manifest_is_looked_for_before_the_first_is_run() {
+    let project = Project::new();
+    project.mlarun(&[MANIFEST, "experiments/none.toml"]).expect(2).says("none.toml").says("nothing was run");
+    assert!(!project.path("out").exists());
+}
+
+#[test]
 fn completions_are_made_for_every_shell() {
     let project = Project::new();
     for (shell, start) in [("bash", "_mlarun()"), ("zsh", "#compdef mlarun"), ("fish", "complete -c mlarun")] {
@@ -145,7 +163,8 @@ fn a_version_is_cloned() {
     project.mlarun(&["new-version", "copy", "v0", "v1"]).expect(0).prints("kernels/c/rows/copy_v1");
     project.mlarun(&["profile", "copy", "latest", "--prof_type=disabled", "--check"]).expect(0).says("copy v1");
     project.mlarun(&["new-version", "copy", "v0", "v1"]).expect(2).says("copy_v1");
-    project.mlarun(&["new-version", "copy", "v7", "v8"]).expect(2).says("v7");
+    project.mlarun(&["new-version", "copy", "v7", "v8"]).expect(2).says("no version v7; it has v0, v1");
+    project.mlarun(&["new-version", "cpoy", "v0", "v2"]).expect(2).says("did you mean `copy`?");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::project::{Project, package};
 #[test]
 fn annotation_is_the_default_and_parameters_are_options() {
     let project = Project::new();
-    let ended = project.mlarun(&["profile", "copy", "--rows=4", "--columns=5"]).expect(0);
+    let ended = project.mlarun(&["profile", "copy", "--rows=4", "--columns", "5"]).expect(0);
     let ended = ended.prints("## Profile: copy v0").prints("### Configuration").prints("### Stages");
     drop(ended.says("artifacts: "));
     let files = project.files("out/profiles/annotation/copy");
@@ -91,6 +91,10 @@ fn mistakes_are_named() {
     let project = Project::new();
     project.mlarun(&["profile", "cpoy"]).expect(2).says("cpoy").says("copy");
     project.mlarun(&["profile", "copy", "--row=4"]).expect(2).says("no parameter `row`").says("rows");
+    project.mlarun(&["profile", "copy", "--row", "4"]).expect(2).says("no parameter `row`; did you mean `rows`?");
+    project.mlarun(&["profile", "copy", "--m", "3"]).expect(2).says("no parameter `m`; known here: `rows`, `columns`");
+    project.mlarun(&["profile", "copy", "--no-wiat"]).expect(2).says("--no-wait");
+    project.mlarun(&["profile", "copy", "--rows", "-4"]).expect(2).says("allowed are 1");
     project.mlarun(&["profile", "copy", "--rows=four"]).expect(2).says("--rows=four");
     project.mlarun(&["profile", "copy", "--rows=0"]).expect(2).says("rows").says("allowed are 1");
     project.mlarun(&["profile", "copy", "--rows=1", "--rows=2"]).expect(2).says("--rows is given twice");

@@ -118,7 +118,12 @@ fn a_filter_leaves_the_rest_alone() {
     project.edit(MANIFEST, "rows = [8]", "rows = [8, 9]");
     let ended = project.mlarun(&[MANIFEST, "--only", "version == 'v0' && rows == 9"]).expect(0);
     ended.says("rows: 1 run: 0 recorded").says("rows=9").says_nothing_of("rows=8");
-    project.mlarun(&[MANIFEST, "--only", "sersion == 'v0'"]).expect(2).says("--only").says("sersion");
+    let wrong = project.mlarun(&[MANIFEST, "--only", "sersion == 'v0'"]).expect(2).says("--only");
+    drop(wrong.says("did you mean `version`?"));
+    for arguments in [&[MANIFEST][..], &["plan", MANIFEST], &["explain", MANIFEST]] {
+        let none = project.mlarun(&[arguments, &["--only", "version == 'v7'"]].concat()).expect(0);
+        none.says("warning: --only `version == 'v7'` selects no run of rows").says_nothing_of("measured");
+    }
 }
 
 #[test]
