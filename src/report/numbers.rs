@@ -9,6 +9,9 @@
 /// What stands where nothing was measured.
 pub const ABSENT: &str = "--";
 
+/// The change between two sides that are one subject under two names.
+pub const SAME_CODE: &str = "same code";
+
 const NS_PER_US: f64 = 1e3;
 
 /// `value` with `decimals` digits behind the point.

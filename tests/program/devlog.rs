@@ -20,6 +20,7 @@ fn a_log_under_docs_gets_blocks_only_when_asked() {
     assert!(project.read("out/devlogs/copy.md").contains("**Performance** ("));
     let project = logged();
     assert!(project.read(LOG).contains("### V0: Copies rows"), "{}", project.read(LOG));
+    assert!(project.read(LOG).contains(", float32):\n"), "no b, s and t, and no comma for them");
     assert_eq!(project.files("docs/kernels/records").len(), 1);
 }
 
