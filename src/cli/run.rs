@@ -172,6 +172,7 @@ fn print_results(opened: &Opened, bench: &Bench) -> Result<(), CliError> {
 fn publish_error(error: PublishError) -> CliError {
     match error {
         PublishError::Devlogs(error) => CliError::usage(format!("{error}; results and reports are written")),
+        error @ PublishError::Io { .. } => CliError::host(error),
         error => CliError::internal(error),
     }
 }

@@ -50,7 +50,9 @@ impl Files {
         let files = Files { records: store.join("records"), quarantine: store.join("quarantine") };
         let unwritable = |error| StoreError::Unwritable { path: out.to_owned(), error };
         fs::create_dir_all(&files.records).map_err(unwritable)?;
-        tempfile::tempfile_in(&files.records).map_err(unwritable)?;
+        for folder in [out, &files.records] {
+            tempfile::tempfile_in(folder).map_err(unwritable)?;
+        }
         check_format(&store.join("format.json"))?;
         Ok(files)
     }

@@ -160,6 +160,20 @@ fn results_that_cannot_be_written() {
 }
 
 #[test]
+fn compiles_and_tunings_that_cannot_be_kept() {
+    for folder in [".cache", ".cache/builds", ".cache/kernel-autotune"] {
+        let project = Project::new();
+        // A file in the place of the folder, which even a superuser cannot write into.
+        project.write(folder, "");
+        for arguments in [&[MANIFEST][..], &["profile", "copy"], &["device", "calibrate"], &["plan", MANIFEST]] {
+            let refused = project.mlarun(arguments).expect(3).says("cannot be kept there").says("make the folder writable");
+            let refused = refused.says(&format!("{}: ", project.path(folder).display()));
+            assert_eq!(refused.err.lines().count(), 1, "{}", refused.err);
+        }
+    }
+}
+
+#[test]
 fn a_lease_that_cannot_be_had() {
     let project = Project::new();
     project.write("lease", "");
