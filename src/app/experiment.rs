@@ -37,7 +37,7 @@ pub struct Control<'a> {
     pub interrupted: Arc<AtomicBool>,
     /// End at the first failed run.
     pub fail_fast: bool,
-    /// The program that serves `__worker`: mlarun itself.
+    /// The program that serves as worker and as guard of compilers: mlarun itself.
     pub worker: PathBuf,
 }
 
@@ -133,8 +133,10 @@ impl<'a> Workspace<'a> {
             interrupted: Arc::clone(&control.interrupted),
         };
         let interrupted = Arc::clone(&control.interrupted);
-        let patience = Patience { limit: project.conf.protocol.limits.compile(), interrupted };
+        let guard = Some(control.worker.clone());
+        let patience = Patience { limit: project.conf.protocol.limits.compile(), interrupted, guard };
         let cache = BuildCache::new(&project.root, &project.cache()).with_patience(patience);
+        cache.sweep();
         let started = Timestamp::now();
         run(Session::new(Tools {
             catalog: &project.catalog,
