@@ -64,6 +64,11 @@ fn verify(global: &Global, project: &Project) -> Result<Exit, CliError> {
 }
 
 fn gc(global: &Global, project: &Project, policy: &Policy, dry_run: bool) -> Result<Exit, CliError> {
+    // A session that runs has planned with what is there now, and reports it when it ends.
+    let _lease = match dry_run {
+        true => None,
+        false => Some(super::run::acquire(global, false, &*context::interruptible()?)?),
+    };
     let ledger = context::ledger(project)?;
     let mut store = ledger.store();
     let collected = if dry_run { store.would_collect(policy) } else { store.gc(policy) };
