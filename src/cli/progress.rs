@@ -107,7 +107,7 @@ impl Observer for Progress {
                 self.note(&format!("compiling {}", counted(modules, "module")));
                 self.start_step(*modules, "compiling".to_owned());
             }
-            Event::Compiled { .. } | Event::CandidateTried => self.advance_step(),
+            Event::Compiled | Event::CandidateTried => self.advance_step(),
             Event::Tuning { name, target, candidates, rejected } => {
                 self.note(&format!("tuning {name}: {target}, {} ({rejected} rejected)", counted(candidates, "candidate")));
                 self.start_step(*candidates, format!("tuning {target}"));

@@ -7,7 +7,7 @@ use super::Setting;
 use super::instantiate::{Instance, InstantiateError, instantiate, reduced_shape};
 use super::keys::{MeasurementMaterial, SubjectMaterial, VerificationMaterial};
 use crate::catalog::Package;
-use crate::expr::Scope;
+use crate::expr::{EvalError, Scope};
 use crate::model::build::{StageBuild, Toolchain};
 use crate::model::calling::ArgType;
 use crate::model::pipeline::Pipeline;
@@ -43,7 +43,7 @@ impl Prepared {
     /// `package` at `shape` with the choices of `tiling`, compiled by the setting's toolchain.
     ///
     /// # Errors
-    /// As [`instantiate`].
+    /// As [`instantiate`], and where a stage has no block to launch.
     pub fn new(
         setting: &Setting<'_>,
         package: &Package,
@@ -53,6 +53,7 @@ impl Prepared {
         known: &BuildKeys,
     ) -> Result<Prepared, InstantiateError> {
         let instance = instantiate(package, shape, tiling, setting.device.cores.len(), root)?;
+        check_grids(package, &instance)?;
         let builds: Vec<StageBuild> =
             (0..instance.stages.len()).map(|index| stage_build(package, &instance, index)).collect();
         let build_keys = builds.iter().map(|build| known.key(build, setting.toolchain)).collect();
@@ -153,6 +154,20 @@ pub fn verification_key(setting: &Setting<'_>, subject: Key, prepared: &Prepared
         seed: setting.protocols.verification_seed,
     };
     Some(material.key())
+}
+
+/// A launch without a block computes nothing: its output would be whatever was there before.
+fn check_grids(package: &Package, instance: &Instance) -> Result<(), InstantiateError> {
+    for (stage, cost) in instance.pipeline.stages.iter().zip(&instance.stages) {
+        let axes = package.stages[cost.declared].grid.iter().zip(stage.grid);
+        if let Some((expr, _)) = axes.into_iter().find(|(_, blocks)| *blocks == 0) {
+            let reason = "it is 0, so that nothing is launched; `when` leaves a stage out, a constraint a tiling";
+            let source = EvalError { source_text: expr.source().to_owned(), reason: reason.to_owned() };
+            let place = format!("stage `{}`, grid", stage.name);
+            return Err(InstantiateError::Expression { kernel: package.id.to_string(), place, source });
+        }
+    }
+    Ok(())
 }
 
 fn stage_build(package: &Package, instance: &Instance, index: usize) -> StageBuild {

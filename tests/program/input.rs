@@ -113,6 +113,16 @@ fn expressions_of_a_package_that_do_not_evaluate() {
 }
 
 #[test]
+fn a_stage_without_a_block_is_refused() {
+    let project = Project::new();
+    project.edit("kernels/c/rows/copy/kernel.toml", r#"grid    = ["rows"]"#, r#"grid = ["rows / 9"]"#);
+    let ended = project.run().expect(2).says("copy v0").says("stage `copy`, grid: `rows / 9`");
+    drop(ended.says("nothing is launched"));
+    project.edit("kernels/c/rows/copy/kernel.toml", r#"grid = ["rows / 9"]"#, "grid = [\"rows\"]\nthreads = 0");
+    project.run().expect(2).says("`threads` of the stage `copy` is 0");
+}
+
+#[test]
 fn a_missing_source() {
     let project = Project::new();
     std::fs::remove_file(project.path("kernels/c/rows/copy/copy.c")).expect("removed");

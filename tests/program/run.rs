@@ -163,6 +163,16 @@ fn the_results_folder_can_be_elsewhere() {
 }
 
 #[test]
+fn nothing_is_compiled_that_is_there() {
+    let project = Project::new();
+    project.run().expect(0).says("compiling 2 modules");
+    project.mlarun(&[MANIFEST, "--remeasure"]).expect(0).says("measured copy").says_nothing_of("compiling");
+    std::fs::remove_dir_all(project.path(".cache/builds")).expect("removed");
+    project.edit(MANIFEST, "rows = [8]", "rows = [3]");
+    project.run().expect(0).says("compiling 1 module\n");
+}
+
+#[test]
 fn several_manifests_are_run_in_turn_and_the_worst_end_is_told() {
     let project = Project::new();
     project.kernel_that("broken", "undeclared();");

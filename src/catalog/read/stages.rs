@@ -46,11 +46,11 @@ impl Reader<'_> {
         let args = table.require("args", &mut self.diagnostics);
         let args = args.and_then(|node| self.args(node, &owner, &names));
         let grid = table.require("grid", &mut self.diagnostics).and_then(|node| self.grid(node, &owner, &names));
-        let mut optional = |reader: &mut Self, key: &'static str| {
-            table.get(key).map(|node| reader.expression(node, &format!("`{key}` of {owner}"), &names))
+        let threads = match table.get("threads") {
+            Some(node) => self.count(node, &format!("`threads` of {owner}"), &names),
+            None => Some(Expr::literal(1)),
         };
-        let threads = optional(self, "threads").unwrap_or_else(|| Some(Expr::literal(1)));
-        let when = optional(self, "when");
+        let when = table.get("when").map(|node| self.expression(node, &format!("`when` of {owner}"), &names));
         let mut cost = |reader: &mut Self, key: &'static str| {
             let node = table.require(key, &mut reader.diagnostics)?;
             reader.expression(node, &format!("`{key}` of {owner}"), &names)
@@ -174,12 +174,25 @@ impl Reader<'_> {
     }
 
     fn grid(&mut self, node: &Node, owner: &str, names: &Names) -> Option<Vec<Expr>> {
-        let grid = self.expressions(node, &format!("`grid` of {owner}"), names)?;
+        let what = format!("`grid` of {owner}");
+        let nodes = fields::list(node, &what, &mut self.diagnostics)?;
+        let counts: Vec<Option<Expr>> = nodes.iter().map(|node| self.count(node, &what, names)).collect();
+        let grid = counts.into_iter().collect::<Option<Vec<Expr>>>()?;
         if grid.is_empty() || grid.len() > AXES.len() {
             self.error(node, "`grid` has one to three expressions", format!("this has {}", grid.len()));
             return None;
         }
         Some(grid)
+    }
+
+    /// A number of blocks or threads.
+    fn count(&mut self, node: &Node, what: &str, names: &Names) -> Option<Expr> {
+        let expr = self.expression(node, what, names)?;
+        if expr.source() == "0" {
+            self.error(node, format!("{what} is 0, which launches nothing"), "at least 1; `when` leaves a stage out");
+            return None;
+        }
+        Some(expr)
     }
 
     fn stream(&mut self, node: &Node) -> Option<u32> {
