@@ -1,9 +1,11 @@
-//! Why a run is stale: its material beside that of the newest result under the same name.
+//! Why a run is stale: its material beside that of the newest result under the same name, or of a record.
 
-use super::experiment::{Bench, Workspace};
+use super::experiment::{Bench, Workspace, protocols};
 use super::gather::GatherError;
 use super::record_kind;
 use crate::expr::Scope;
+use crate::manifest::ProtocolOverrides;
+use crate::model::record::Record;
 use crate::plan::{
     BuildKeys, Change, Facts as _, PlanError, Prepared, Run, RunState, Slot, Stale, SubjectState, changes,
 };
@@ -41,4 +43,42 @@ pub fn reasons(
     let (root, builds) = (Scope::new(), BuildKeys::default());
     let prepared = Prepared::new(&setting, package, &subject.shape, &tiling, &root, &builds)?;
     Ok(changes(&old.material, &prepared.explanation(&setting, run.mode)))
+}
+
+/// What has become of what a record measured.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Since {
+    /// The same would be measured now.
+    Unchanged,
+    Changed {
+        changes: Vec<Change>,
+        /// An experiment may measure with a protocol of its own, which a record does not name.
+        in_protocol_alone: bool,
+    },
+    /// Its kernel or version is not there any more, or cannot be used.
+    Gone { reason: String },
+}
+
+/// Compares what `record` measured with what the same kernel, shape, mode and tiling would measure now, with the
+/// protocol of conf/.
+///
+/// # Errors
+/// The kernel's package does not evaluate at the record's shape.
+pub fn since(workspace: &Workspace<'_>, record: &Record) -> Result<Since, PlanError> {
+    let package = match workspace.project.catalog.package(&record.labels.id) {
+        Ok(package) => package,
+        Err(error) => return Ok(Since::Gone { reason: error.to_string() }),
+    };
+    // A verification keeps no material; what it verified is told by its subject's measurements.
+    let Some(mode) = record.labels.mode else { return Ok(Since::Unchanged) };
+    let protocols = protocols(&workspace.project.conf, &ProtocolOverrides::default(), &workspace.machine.host.device, 1);
+    let setting = workspace.setting(&protocols);
+    let (root, builds) = (Scope::new(), BuildKeys::default());
+    let prepared = Prepared::new(&setting, package, &record.labels.shape, &record.tiling, &root, &builds)?;
+    let changes = changes(&record.material, &prepared.explanation(&setting, mode));
+    if changes.is_empty() {
+        return Ok(Since::Unchanged);
+    }
+    let in_protocol_alone = changes.iter().all(|change| change.path.starts_with("protocol"));
+    Ok(Since::Changed { changes, in_protocol_alone })
 }

@@ -18,7 +18,7 @@ mod stamp;
 
 pub use calibrate::{CalibrateError, calibrate};
 pub use experiment::{Bench, BenchError, Control, Finished, Workspace, protocols};
-pub use explain::reasons;
+pub use explain::{Since, reasons, since};
 pub use ledger::{Ledger, record_kind};
 pub use machine::{Machine, MachineError};
 pub use project::{CacheError, Project, ProjectError};

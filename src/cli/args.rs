@@ -122,7 +122,7 @@ pub enum Command {
     List(ListArgs),
     /// Show everything that is recorded of a run
     Show(ShowArgs),
-    /// Say what identifies a run, and why it is fresh or stale
+    /// Say why a run is fresh or stale, what was tuned for it, and where its records are
     Explain(ExplainArgs),
     /// Look after recorded results and caches
     Cache(CacheArgs),
@@ -315,6 +315,7 @@ pub struct ShowArgs {
 
 /// `mlarun explain`
 #[derive(Debug, Clone, Args)]
+#[command(after_help = "With --json, a key is explained with everything that it is the hash of.")]
 pub struct ExplainArgs {
     /// Manifest, or the key of a run (or the first digits of it)
     #[arg(value_name = "RUN")]

@@ -132,6 +132,14 @@ impl Store {
         Ok(records)
     }
 
+    /// Files of the records of `key`, oldest first, unread.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn files_of(&self, kind: RecordKind, key: &Key) -> Result<Vec<PathBuf>, StoreError> {
+        self.files.of_key(kind, key)
+    }
+
     /// Adds `record` in a new file, which is on disk when this returns, and gives its path.
     ///
     /// # Errors

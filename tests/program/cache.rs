@@ -69,9 +69,32 @@ fn records_are_listed_and_shown() {
     assert_eq!(records.as_array().map(Vec::len), Some(2), "{records}");
     let shown = project.json(&["cache", "show", key]);
     assert_eq!(shown.as_array().map(Vec::len), Some(1), "{shown}");
-    let explained = project.json(&["explain", &key[..10]]);
+    let explained = project.json(&["explain", "--json", &key[..10]]);
     assert_eq!(explained[0]["key"], key);
     assert!(explained[0]["depends_on"]["subject"]["builds"]["copy"]["sources"]["copy.c"].is_string(), "{explained}");
+}
+
+#[test]
+fn a_run_is_explained_to_people() {
+    let (project, file) = measured();
+    let key = project.plan(MANIFEST)[0]["key"].as_str().expect("a key").to_owned();
+    let explained = [&["explain", &key[..10]][..], &["explain", MANIFEST]];
+    for arguments in explained {
+        let fresh = project.mlarun(arguments).expect(0).prints("copy v0 (c) ").prints(", event\n  fresh: ");
+        drop(fresh.prints(&format!("key: {key}")).prints("nothing to tune").prints(&format!("1 record:\n    {file}\n")));
+    }
+    project.edit("kernels/c/rows/copy/kernel.toml", "-fwrapv", "-fno-wrapv");
+    for arguments in explained {
+        let stale = project.mlarun(arguments).expect(0).prints("\n  stale, as something that it depends on has changed:");
+        drop(stale.prints("subject.builds.copy.flags").prints("-fwrapv → -fno-wrapv"));
+    }
+    let json = project.json(&["explain", "--json", &key]);
+    assert_eq!((&json[0]["state"], &json[0]["files"][0]), (&"stale".into(), &file.clone().into()), "{json}");
+    project.edit("kernels/c/rows/copy/kernel.toml", "-fno-wrapv", "-fwrapv");
+    project.edit("conf/protocol.toml", "interval_permille = 1000", "interval_permille = 900");
+    drop(project.mlarun(explained[0]).expect(0).prints("fresh in an experiment with its [protocol]").prints("1000 → 900"));
+    std::fs::remove_dir_all(project.path(&package("copy", 0))).expect("removed");
+    project.mlarun(explained[0]).expect(0).prints("stale: there is no kernel `copy`");
 }
 
 #[test]
