@@ -55,30 +55,30 @@ pub enum Since {
         /// An experiment may measure with a protocol of its own, which a record does not name.
         in_protocol_alone: bool,
     },
-    /// Its kernel or version is not there any more, or cannot be used.
+    /// Its kernel or version is not there any more, or cannot be used at its shape.
     Gone { reason: String },
 }
 
 /// Compares what `record` measured with what the same kernel, shape, mode and tiling would measure now, with the
 /// protocol of conf/.
-///
-/// # Errors
-/// The kernel's package does not evaluate at the record's shape.
-pub fn since(workspace: &Workspace<'_>, record: &Record) -> Result<Since, PlanError> {
+pub fn since(workspace: &Workspace<'_>, record: &Record) -> Since {
     let package = match workspace.project.catalog.package(&record.labels.id) {
         Ok(package) => package,
-        Err(error) => return Ok(Since::Gone { reason: error.to_string() }),
+        Err(error) => return Since::Gone { reason: error.to_string() },
     };
     // A verification keeps no material; what it verified is told by its subject's measurements.
-    let Some(mode) = record.labels.mode else { return Ok(Since::Unchanged) };
+    let Some(mode) = record.labels.mode else { return Since::Unchanged };
     let protocols = protocols(&workspace.project.conf, &ProtocolOverrides::default(), &workspace.machine.host.device, 1);
     let setting = workspace.setting(&protocols);
     let (root, builds) = (Scope::new(), BuildKeys::default());
-    let prepared = Prepared::new(&setting, package, &record.labels.shape, &record.tiling, &root, &builds)?;
-    let changes = changes(&record.material, &prepared.explanation(&setting, mode));
+    let now = match Prepared::new(&setting, package, &record.labels.shape, &record.tiling, &root, &builds) {
+        Ok(prepared) => prepared.explanation(&setting, mode),
+        Err(error) => return Since::Gone { reason: error.to_string() },
+    };
+    let changes = changes(&record.material, &now);
     if changes.is_empty() {
-        return Ok(Since::Unchanged);
+        return Since::Unchanged;
     }
     let in_protocol_alone = changes.iter().all(|change| change.path.starts_with("protocol"));
-    Ok(Since::Changed { changes, in_protocol_alone })
+    Since::Changed { changes, in_protocol_alone }
 }

@@ -198,7 +198,8 @@ impl BuildCache {
         // What cannot be read or removed now is in nobody's way, and is tried again by the next program.
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         for entry in entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(GROWING.as_bytes())) {
-            if File::open(entry.path()).is_ok_and(|folder| folder.try_lock().is_ok()) {
+            let Ok(folder) = File::open(entry.path()) else { continue };
+            if folder.try_lock().is_ok() {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }

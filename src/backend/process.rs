@@ -71,7 +71,7 @@ pub fn output_within(command: &mut Command, patience: &Patience) -> Result<Outpu
     let start = |error| ProcessError::Start { program: program.clone(), error };
     let started = Instant::now();
     let mut guarded = patience.guard.as_ref().map(|guard| guarded(guard, command));
-    let spawned = guarded.as_mut().unwrap_or(command);
+    let spawned = guarded.as_mut().unwrap_or(&mut *command);
     spawned.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut running = Running(spawned.spawn().map_err(start)?);
     let (sender, receiver) = channel();

@@ -64,7 +64,7 @@ fn key(global: &Global, prefix: &str) -> Result<Exit, CliError> {
     records.reverse();
     let mut documents = Vec::new();
     for record in &records {
-        let since = since(&opened.workspace(), record).map_err(CliError::internal)?;
+        let since = since(&opened.workspace(), record);
         let files = files(&opened, record.kind, &record.key)?;
         if global.json {
             documents.push(document(record, &since, &files));

@@ -159,8 +159,8 @@ pub fn verification_key(setting: &Setting<'_>, subject: Key, prepared: &Prepared
 /// A launch without a block computes nothing: its output would be whatever was there before.
 fn check_grids(package: &Package, instance: &Instance) -> Result<(), InstantiateError> {
     for (stage, cost) in instance.pipeline.stages.iter().zip(&instance.stages) {
-        let axes = package.stages[cost.declared].grid.iter().zip(stage.grid);
-        if let Some((expr, _)) = axes.into_iter().find(|(_, blocks)| *blocks == 0) {
+        let mut axes = package.stages[cost.declared].grid.iter().zip(stage.grid);
+        if let Some((expr, _)) = axes.find(|(_, blocks)| *blocks == 0) {
             let reason = "it is 0, so that nothing is launched; `when` leaves a stage out, a constraint a tiling";
             let source = EvalError { source_text: expr.source().to_owned(), reason: reason.to_owned() };
             let place = format!("stage `{}`, grid", stage.name);
