@@ -15,8 +15,8 @@ use mlarun::model::{
 use mlarun::plan::instantiate::{complete_shape, instantiate, reduced_shape};
 use mlarun::plan::space::{SearchLimits, TuneTarget, search, targets};
 use mlarun::plan::{
-    BaselineSubject, Estimate, Facts, FactsError, InstantiateError, Plan, PlanError, Protocols, RunState, Setting, Slot, Stale,
-    SubjectState, Wanted, graph, plan,
+    BaselineSubject, Estimate, Facts, FactsError, InstantiateError, Plan, PlanError, Protocols, RunState, Setting,
+    Slot, Stale, SubjectState, Wanted, graph, plan,
 };
 
 const CORES: usize = 4;

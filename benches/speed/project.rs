@@ -13,8 +13,8 @@ use mlarun::model::record::{AnnotationPass, Body, Labels, Position, Record, Samp
 use mlarun::model::{DeviceKind, Mode, Timing};
 use mlarun::plan::space::search;
 use mlarun::plan::{BuildKeys, Prepared, SubjectState, Wanted};
-use mlarun::store::tuning::{Outcome, Tried, Tuning, Tunings};
 use mlarun::store::Store;
+use mlarun::store::tuning::{Outcome, Tried, Tuning, Tunings};
 use tempfile::TempDir;
 
 use crate::Result;

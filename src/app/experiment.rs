@@ -109,9 +109,8 @@ impl<'a> Workspace<'a> {
         let Bench { experiment, protocols, plan } = bench;
         let setting = self.setting(&protocols);
         let limit = Duration::from_secs(u64::from(experiment.time_limit_s));
-        let outcome = self.with_session(setting, control, limit, |session| {
-            session.execute(&experiment, plan, wanted, self.ledger)
-        })?;
+        let outcome = self
+            .with_session(setting, control, limit, |session| session.execute(&experiment, plan, wanted, self.ledger))?;
         // Reports show the whole experiment, whatever part of it was asked for now.
         let wanted = Wanted { remeasure: false, only: None, ..wanted };
         let plan = plan::plan(&experiment, &self.project.catalog, &setting, self.ledger, wanted)?;

@@ -68,7 +68,8 @@ pub fn since(workspace: &Workspace<'_>, record: &Record) -> Since {
     };
     // A verification keeps no material; what it verified is told by its subject's measurements.
     let Some(mode) = record.labels.mode else { return Since::Unchanged };
-    let protocols = protocols(&workspace.project.conf, &ProtocolOverrides::default(), &workspace.machine.host.device, 1);
+    let protocols =
+        protocols(&workspace.project.conf, &ProtocolOverrides::default(), &workspace.machine.host.device, 1);
     let setting = workspace.setting(&protocols);
     let (root, builds) = (Scope::new(), BuildKeys::default());
     let now = match Prepared::new(&setting, package, &record.labels.shape, &record.tiling, &root, &builds) {

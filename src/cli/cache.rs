@@ -77,7 +77,11 @@ fn gc(global: &Global, project: &Project, policy: &Policy, dry_run: bool) -> Res
         output::json(&collected)?;
     } else {
         let verb = if dry_run { "would be removed" } else { "removed" };
-        output::text(&format!("{}, {} {verb}\n", counted(collected.removed.len(), "file"), counted(collected.bytes, "byte")))?;
+        output::text(&format!(
+            "{}, {} {verb}\n",
+            counted(collected.removed.len(), "file"),
+            counted(collected.bytes, "byte")
+        ))?;
     }
     Ok(Exit::Success)
 }

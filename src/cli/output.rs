@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::args::ColorWhen;
 use super::exit::{CliError, Exit};
-use crate::report::numbers::counted;
 use crate::diagnostic::{self, Colour, Diagnostic, Severity};
+use crate::report::numbers::counted;
 
 /// Writes text to standard output. A reader that has gone (`mlarun … | head`) is no error.
 pub fn text(text: &str) -> Result<(), CliError> {

@@ -188,7 +188,8 @@ pub fn changed(changes: &[Change]) -> String {
 fn waits_for(subject: &SubjectState) -> String {
     match subject {
         SubjectState::AfterTune { tunings, .. } => {
-            let targets = tunings.iter().map(|tuning| format!("{} ({})", tuning.target, counted(tuning.points, "point")));
+            let targets =
+                tunings.iter().map(|tuning| format!("{} ({})", tuning.target, counted(tuning.points, "point")));
             format!("tunes {}", targets.collect::<Vec<_>>().join(", "))
         }
         _ => "waits for a tuning".to_owned(),
@@ -216,11 +217,7 @@ impl Document<'_> {
                 run.changes.iter().for_each(|change| text.push_str(&format!("  {change}\n")));
             }
         }
-        let estimate = if stale + after_tune == 0 {
-            "nothing to do".to_owned()
-        } else {
-            about(&self.estimate)
-        };
+        let estimate = if stale + after_tune == 0 { "nothing to do".to_owned() } else { about(&self.estimate) };
         text.push_str(&format!(
             "\n{}: {fresh} fresh, {stale} stale, {after_tune} after tune, {skipped} skipped, {refused} refused; \
              {estimate}\n",

@@ -109,7 +109,10 @@ impl Observer for Progress {
             }
             Event::Compiled | Event::CandidateTried => self.advance_step(),
             Event::Tuning { name, target, candidates, rejected } => {
-                self.note(&format!("tuning {name}: {target}, {} ({rejected} rejected)", counted(candidates, "candidate")));
+                self.note(&format!(
+                    "tuning {name}: {target}, {} ({rejected} rejected)",
+                    counted(candidates, "candidate")
+                ));
                 self.start_step(*candidates, format!("tuning {target}"));
             }
             Event::Tuned { name, target, chosen, median_ns, tried } => {

@@ -103,7 +103,8 @@ impl Run {
 fn measuring_ns(subject: &Subject) -> f64 {
     let runs: f64 = subject.runs.iter().map(Run::left_ns).sum();
     // On the reduced shape and on its own.
-    let verifying = if subject.has_work() && !subject.runs.iter().any(Run::has_records) { 2.0 * PROCESS_NS } else { 0.0 };
+    let verifying =
+        if subject.has_work() && !subject.runs.iter().any(Run::has_records) { 2.0 * PROCESS_NS } else { 0.0 };
     runs + verifying
 }
 

@@ -297,7 +297,8 @@ fn wrong_filter(only: &Expr, package: &Package, error: EvalError) -> PlanError {
     let known = || OF_EVERY_RUN.into_iter().chain(package.parameters.iter().map(|parameter| parameter.name.as_str()));
     let unknown = only.variables().iter().find(|name| known().all(|known| known != name.as_str()));
     let near = unknown.and_then(|name| Some(format!("{} has no `{name}`; {}", package.id, suggestion(name, known())?)));
-    let help = near.unwrap_or_else(|| "names are kernel, version, language, mode and the kernel's parameters".to_owned());
+    let help =
+        near.unwrap_or_else(|| "names are kernel, version, language, mode and the kernel's parameters".to_owned());
     PlanError::Only { error, help }
 }
 

@@ -114,7 +114,8 @@ pub(super) fn experiment(input: &Input, analyses: &[Option<Analysis<'_>>]) -> Ex
 fn above_roofline(analyses: &[Option<Analysis<'_>>]) -> Option<String> {
     let measured = analyses.iter().flatten();
     let above: Vec<&Analysis<'_>> = measured.filter(|analysis| is_above_roofline(&analysis.whole)).collect();
-    let highest = above.iter().max_by(|a, b| a.whole.fraction().unwrap_or(0.0).total_cmp(&b.whole.fraction().unwrap_or(0.0)))?;
+    let highest =
+        above.iter().max_by(|a, b| a.whole.fraction().unwrap_or(0.0).total_cmp(&b.whole.fraction().unwrap_or(0.0)))?;
     let mend = mend_roofline(&highest.run.peaks.as_ref()?.source);
     let fraction = percent_of(highest.whole.fraction());
     Some(format!("above the roofline: {}, up to {fraction}: {mend}", counted(above.len(), "run")))

@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::analysis::{Analysis, DRAM, OCCUPANCY, Part, TENSOR_CORE, run_name};
 use super::input::{Baseline, Input, Outcome, Recorded};
 use super::numbers::{
-    ABSENT, SAME_CODE, TimeUnit, cell, change_of_rate, change_of_time, counted, fixed, gb_per_s, microseconds, percent, percent_of,
-    three_digits,
+    ABSENT, SAME_CODE, TimeUnit, cell, change_of_rate, change_of_time, counted, fixed, gb_per_s, microseconds, percent,
+    percent_of, three_digits,
 };
 use crate::model::device::PeakSource;
 use crate::model::protocol::Counters;
@@ -273,7 +273,8 @@ fn baselines(
             Ok(previous) => {
                 let first = tables.is_empty();
                 let heading = if first { "vs Baseline".to_owned() } else { format!("vs Baseline: {name}") };
-                let same = if previous.same_code { "; it is the same code, so that both share their samples" } else { "" };
+                let same =
+                    if previous.same_code { "; it is the same code, so that both share their samples" } else { "" };
                 let against = format!("{name} is {}, {}{same}", cell(&previous.id.to_string()), previous.origin);
                 tables.push(BaselineTable { heading, rows: change_rows(&previous, current), against });
             }
@@ -485,7 +486,9 @@ fn interval_us(summary: &Summary) -> String {
 pub(super) fn basis(summary: &Summary) -> String {
     match summary.basis {
         Basis::Launches => format!("{} of one process", counted(summary.samples, "launch")),
-        Basis::Processes => format!("{}, {}", counted(summary.processes, "process"), counted(summary.samples, "launch")),
+        Basis::Processes => {
+            format!("{}, {}", counted(summary.processes, "process"), counted(summary.samples, "launch"))
+        }
     }
 }
 

@@ -81,18 +81,27 @@ fn a_run_is_explained_to_people() {
     let explained = [&["explain", &key[..10]][..], &["explain", MANIFEST]];
     for arguments in explained {
         let fresh = project.mlarun(arguments).expect(0).prints("copy v0 (c) ").prints(", event\n  fresh: ");
-        drop(fresh.prints(&format!("key: {key}")).prints("nothing to tune").prints(&format!("1 record:\n    {file}\n")));
+        drop(
+            fresh.prints(&format!("key: {key}")).prints("nothing to tune").prints(&format!("1 record:\n    {file}\n")),
+        );
     }
     project.edit("kernels/c/rows/copy/kernel.toml", "-fwrapv", "-fno-wrapv");
     for arguments in explained {
-        let stale = project.mlarun(arguments).expect(0).prints("\n  stale, as something that it depends on has changed:");
+        let stale =
+            project.mlarun(arguments).expect(0).prints("\n  stale, as something that it depends on has changed:");
         drop(stale.prints("subject.builds.copy.flags").prints("-fwrapv → -fno-wrapv"));
     }
     let json = project.json(&["explain", "--json", &key]);
     assert_eq!((&json[0]["state"], &json[0]["files"][0]), (&"stale".into(), &file.clone().into()), "{json}");
     project.edit("kernels/c/rows/copy/kernel.toml", "-fno-wrapv", "-fwrapv");
     project.edit("conf/protocol.toml", "interval_permille = 1000", "interval_permille = 900");
-    drop(project.mlarun(explained[0]).expect(0).prints("fresh in an experiment with its [protocol]").prints("1000 → 900"));
+    drop(
+        project
+            .mlarun(explained[0])
+            .expect(0)
+            .prints("fresh in an experiment with its [protocol]")
+            .prints("1000 → 900"),
+    );
     std::fs::remove_dir_all(project.path(&package("copy", 0))).expect("removed");
     project.mlarun(explained[0]).expect(0).prints("stale: there is no kernel `copy`");
 }

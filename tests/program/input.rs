@@ -176,7 +176,8 @@ fn compiles_and_tunings_that_cannot_be_kept() {
         // A file in the place of the folder, which even a superuser cannot write into.
         project.write(folder, "");
         for arguments in [&[MANIFEST][..], &["profile", "copy"], &["device", "calibrate"], &["plan", MANIFEST]] {
-            let refused = project.mlarun(arguments).expect(3).says("cannot be kept there").says("make the folder writable");
+            let refused =
+                project.mlarun(arguments).expect(3).says("cannot be kept there").says("make the folder writable");
             let refused = refused.says(&format!("{}: ", project.path(folder).display()));
             assert_eq!(refused.err.lines().count(), 1, "{}", refused.err);
         }

@@ -50,7 +50,10 @@ fn a_recorded_profile_needs_no_lease() {
     let mut first = project.start(&["-v", MANIFEST]);
     first.wait_for("verifying copy");
     project.mlarun(&["profile", "copy", "--rows=4", "--no-wait"]).expect(0).prints("## Profile: copy v0");
-    project.mlarun(&["profile", "copy", "--rows=4", "--remeasure", "--no-wait"]).expect(3).says("already being measured");
+    project
+        .mlarun(&["profile", "copy", "--rows=4", "--remeasure", "--no-wait"])
+        .expect(3)
+        .says("already being measured");
     first.signal(Signal::INT);
     first.end().expect(130);
 }
