@@ -15,8 +15,8 @@ use mlarun::model::{
 use mlarun::plan::instantiate::{complete_shape, instantiate, reduced_shape};
 use mlarun::plan::space::{SearchLimits, TuneTarget, search, targets};
 use mlarun::plan::{
-    BaselineSubject, Facts, FactsError, InstantiateError, Plan, PlanError, Protocols, RunState, Setting, Slot, Stale,
-    SubjectState, Wanted, graph, plan, root_scope,
+    BaselineSubject, Estimate, Facts, FactsError, InstantiateError, Plan, PlanError, Protocols, RunState, Setting,
+    Slot, Stale, SubjectState, Wanted, graph, plan, root_scope,
 };
 
 const CORES: usize = 4;
@@ -172,6 +172,10 @@ impl Fixture {
         plan(&self.experiment(rest), &self.catalog, &self.setting(), facts, wanted)
     }
 
+    fn estimate(&self, rest: &str, facts: &Memory) -> Estimate {
+        self.planned(rest, facts).estimate(&self.catalog, &self.setting())
+    }
+
     fn planned(&self, rest: &str, facts: &Memory) -> Plan {
         self.plan(rest, facts, Wanted::default()).expect("a plan")
     }
@@ -222,14 +226,14 @@ fn first() -> TuneTarget {
 #[test]
 fn a_shape_is_completed_by_defaults_in_order_and_tunable_parameters_stay_open() {
     let fixture = Fixture::new();
-    let complete = |given: &[(&str, i64)]| complete_shape(fixture.package(), &shape(given), &Scope::new());
+    let complete = |given: &[(&str, i64)]| complete_shape(fixture.package(), &shape(given), &fixture.root());
     let full = complete(&[("rows", 6), ("foreign", 1)]).expect("a shape");
     assert_eq!(full.to_string(), "causal=false columns=12 rows=6 dtype=float32");
     assert_eq!(complete(&[("part", 3)]).expect("a shape").get("part"), Some(&Value::Int(3)), "a pinned one is kept");
     let error = complete(&[("rows", 0)]).expect_err("out of range");
     assert!(matches!(&error, InstantiateError::OutOfRange { parameter, .. } if parameter == "rows"), "{error}");
     let wrong = Shape(BTreeMap::from([("dtype".to_owned(), Value::Text("float16".into()))]));
-    let error = complete_shape(fixture.package(), &wrong, &Scope::new()).expect_err("not allowed");
+    let error = complete_shape(fixture.package(), &wrong, &fixture.root()).expect_err("not allowed");
     assert!(error.to_string().contains("allowed are float32"), "{error}");
 }
 
@@ -304,7 +308,7 @@ fn sizes_beyond_64_bits_are_refused() {
 #[test]
 fn the_reduced_shape_overrides_and_leaves_tuned_parameters_to_their_defaults() {
     let fixture = Fixture::new();
-    let reduced = reduced_shape(fixture.package(), &shape(&[("rows", 8), ("columns", 5), ("part", 4)]), &Scope::new());
+    let reduced = reduced_shape(fixture.package(), &shape(&[("rows", 8), ("columns", 5), ("part", 4)]), &fixture.root());
     assert_eq!(reduced.expect("a shape"), shape(&[("rows", 4), ("columns", 5)]));
 }
 
@@ -394,9 +398,45 @@ fn a_run_goes_from_never_measured_over_incomplete_to_fresh() {
     assert_eq!(fixture.planned(PLAIN, &facts).subjects[0].sets_to_take(Mode::Event, 2), Some(1));
     facts.sets.insert(key, 2);
     assert_eq!(state(&facts), RunState::Fresh);
-    assert_eq!(fixture.planned(PLAIN, &facts).estimate_ns(), 0.0);
+    assert_eq!(fixture.estimate(PLAIN, &facts), Estimate::default());
     let again = fixture.plan(PLAIN, &facts, Wanted { remeasure: true, ..Wanted::default() }).expect("a plan");
     assert_eq!(again.subjects[0].runs[0].state, RunState::Stale(Stale::Remeasure));
+}
+
+#[test]
+fn an_estimate_counts_tuning_and_compiling_and_what_is_recorded() {
+    let fixture = Fixture::new();
+    let mut facts = Memory::default();
+    let nothing = fixture.estimate(PLAIN, &facts);
+    assert_eq!(nothing.tuning_ns, 0.0);
+    assert!(nothing.compiling_ns > 0.0);
+    let key = fixture.planned(PLAIN, &facts).subjects[0].runs[0].key.expect("a key");
+    facts.sets.insert(key, 1);
+    let half = fixture.estimate(PLAIN, &facts);
+    assert_eq!(half.compiling_ns, 0.0, "it was compiled for the set that is recorded");
+    assert!(half.measuring_ns > 0.0 && half.measuring_ns <= nothing.measuring_ns / 2.0, "{half:?} of {nothing:?}");
+
+    let text = "kernels = [\"k\"]\n";
+    let untuned = fixture.estimate(text, &Memory::default());
+    assert!(untuned.tuning_ns > 0.0, "{untuned:?}");
+    let mut facts = Memory::default();
+    facts.tunings.insert(first(), choices(&[("block", 4), ("threads", 2)]));
+    let stage_known = fixture.estimate(text, &facts);
+    assert!(0.0 < stage_known.tuning_ns && stage_known.tuning_ns < untuned.tuning_ns, "{stage_known:?}");
+    facts.tunings.insert(TuneTarget::Pipeline, choices(&[("part", 4), ("share", 2)]));
+    assert_eq!(fixture.estimate(text, &facts).tuning_ns, 0.0);
+}
+
+#[test]
+fn a_search_is_estimated_within_its_limits() {
+    let text = "kernels = [\"k\"]\n";
+    let mut fixture = Fixture::new();
+    let whole = fixture.estimate(text, &Memory::default()).tuning_ns;
+    fixture.protocols.search.points = 2;
+    let sampled = fixture.estimate(text, &Memory::default()).tuning_ns;
+    assert!(sampled < whole, "{sampled} {whole}");
+    fixture.protocols.tuning_budget = std::time::Duration::from_nanos(10);
+    assert_eq!(fixture.estimate(text, &Memory::default()).tuning_ns, 20.0, "two searches of ten nanoseconds");
 }
 
 #[test]
@@ -465,9 +505,23 @@ fn a_filter_picks_runs() {
         fixture.plan(text, &Memory::default(), Wanted { only: Some(&condition), ..Wanted::default() }).expect("a plan");
     let listed = plan.subjects.iter().filter(|subject| subject.listed).count();
     assert_eq!(listed, 1, "part is 4 by default where rows is 16");
-    let wrong = only("unknown == 1");
-    let error = fixture.plan(text, &Memory::default(), Wanted { only: Some(&wrong), ..Wanted::default() });
-    assert!(matches!(error, Err(PlanError::Only(_))), "{error:?}");
+    let nothing = only("version == 'v7'");
+    let plan = fixture.plan(text, &Memory::default(), Wanted { only: Some(&nothing), ..Wanted::default() });
+    assert_eq!(plan.expect("a plan").counts().total(), 0);
+    let message = |filter: &str| {
+        let wrong = only(filter);
+        let error = fixture.plan(text, &Memory::default(), Wanted { only: Some(&wrong), ..Wanted::default() });
+        let error = error.expect_err(filter);
+        assert!(matches!(error, PlanError::Only { .. }), "{error:?}");
+        error.to_string()
+    };
+    let unlike = message("zzzzzz == 1");
+    assert!(unlike.contains("`zzzzzz`") && unlike.contains("`rows`") && unlike.contains("`mode`"), "{unlike}");
+    let near = message("verison == 'v1'");
+    assert!(near.contains("k v0 (c) has no `verison`; did you mean `version`?"), "{near}");
+    let near = message("row == 8");
+    assert!(near.contains("did you mean `rows`?"), "{near}");
+    assert!(message("rows + 1").contains("names are kernel, version"), "no name is wrong");
 }
 
 #[test]

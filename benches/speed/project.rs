@@ -12,8 +12,8 @@ use mlarun::model::record::{AnnotationPass, Body, Labels, Position, Record, Samp
 use mlarun::model::{DeviceKind, Mode, Timing};
 use mlarun::plan::space::search;
 use mlarun::plan::{BuildKeys, Prepared, SubjectState, Wanted, root_scope};
+use mlarun::store::Store;
 use mlarun::store::tuning::{Outcome, Tried, Tuning, Tunings};
-use mlarun::store::{Store, Tags};
 use tempfile::TempDir;
 
 use crate::Result;
@@ -142,7 +142,7 @@ fn append(opened: &Opened, bench: &Bench) -> Result<()> {
     let subjects = &bench.plan.subjects;
     let write = |part: usize| -> std::result::Result<(), String> {
         let fail = |error: &dyn std::fmt::Display| error.to_string();
-        let mut store = Store::open(&opened.project.out, Tags::new()).map_err(|error| fail(&error))?;
+        let mut store = Store::open(&opened.project.out).map_err(|error| fail(&error))?;
         let setting = opened.workspace().setting(&bench.protocols);
         let (scope, builds) = (setting.root(), BuildKeys::default());
         for subject in subjects.iter().skip(part).step_by(WRITERS) {

@@ -71,9 +71,9 @@ fn best(
     let protocols = protocols(&project.conf, &ProtocolOverrides::default(), &machine.host.device, 1);
     let workspace = Workspace { project, machine, ledger };
     let setting = Setting { peaks: None, ..workspace.setting(&protocols) };
-    let limits = (project.conf.protocol.limits.run(), project.conf.protocol.tune.limit());
+    let limit = project.conf.protocol.limits.run();
     let trials = workspace
-        .with_session(setting, control, limits.0, limits.1, |mut session| session.trials(package, &shape))
+        .with_session(setting, control, limit, |mut session| session.trials(package, &shape))
         .map_err(|error| CalibrateError::Trials { kernel, error })?;
     let rate = |trial: &Trial| 1e9 * work(trial.flops, trial.bytes) / trial.median_ns;
     Ok(trials.iter().map(rate).fold(0.0, f64::max))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Project;
+use super::{CacheError, Project};
 use crate::backend::{Backend as _, Cpu, ProbeError};
 use crate::device::peaks::{self, PeaksError};
 use crate::device::{Host, HostError, git, probe};
@@ -22,6 +22,8 @@ pub struct Machine {
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     #[error(transparent)]
+    Cache(#[from] CacheError),
+    #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
     Compiler(#[from] ProbeError),
@@ -33,8 +35,9 @@ impl Machine {
     /// Looks at the host; the compiler's answers are cached.
     ///
     /// # Errors
-    /// No C compiler, or a host that does not say what it is.
+    /// .cache/ cannot be written to, no C compiler, or a host that does not say what it is.
     pub fn probe(project: &Project) -> Result<Machine, MachineError> {
+        project.check_cache()?;
         let host = probe::host()?;
         let backend = Cpu::find(&project.cache())?;
         let peaks = peaks::load_measured(&project.cache(), &host.device.id, backend.toolchain())?;

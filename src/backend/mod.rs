@@ -24,7 +24,7 @@ pub use code::CodeError;
 pub use cpu::Cpu;
 pub use depfile::DepfileError;
 pub use probe::ProbeError;
-pub use process::{Patience, ProcessError};
+pub use process::{GUARD, Patience, ProcessError, guard};
 
 /// A compiler for the kernels of one language.
 pub trait Backend: Sync {

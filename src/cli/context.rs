@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 use super::args::{Global, Selection};
 use super::exit::{CliError, Exit};
 use super::output;
-use crate::app::{Ledger, Machine, Project, Workspace};
+use crate::app::{Bench, Ledger, Machine, Project, Workspace};
+use crate::diagnostic::Diagnostic;
 use crate::expr::Expr;
 use crate::manifest::{self, Document, Experiment, Source};
 use crate::model::DeviceKind;
@@ -75,25 +76,44 @@ pub fn experiment(
     project: &Project,
     host: DeviceKind,
 ) -> Result<Experiment, CliError> {
-    let document = document(path, sets)?;
-    match manifest::resolve(&document, &project.catalog, host) {
-        Ok((experiment, warnings)) => {
-            if global.quiet < 2 {
-                output::diagnostics(&warnings, global.color);
-            }
-            Ok(experiment)
-        }
-        Err(manifest::Error::Invalid(diagnostics)) => Err(CliError::Diagnostics(Exit::Usage, diagnostics)),
-        Err(manifest::Error::NoDevice { diagnostic, .. }) => {
-            Err(CliError::Diagnostics(Exit::HostLacks, vec![*diagnostic]))
-        }
+    let (experiment, warnings) = resolve(path, sets, project, host)?;
+    if global.quiet < 2 {
+        output::diagnostics(&warnings, global.color);
     }
+    Ok(experiment)
+}
+
+/// What a manifest means on a host with a device of the kind `host`, with warnings.
+pub fn resolve(
+    path: &Path,
+    sets: &[String],
+    project: &Project,
+    host: DeviceKind,
+) -> Result<(Experiment, Vec<Diagnostic>), CliError> {
+    let document = document(path, sets)?;
+    manifest::resolve(&document, &project.catalog, host).map_err(|error| match error {
+        manifest::Error::Invalid(diagnostics) => CliError::Diagnostics(Exit::Usage, diagnostics),
+        manifest::Error::NoDevice { diagnostic, .. } => CliError::Diagnostics(Exit::HostLacks, vec![*diagnostic]),
+    })
 }
 
 /// The filter of `--only`.
 pub fn only(selection: &Selection) -> Result<Option<Expr>, CliError> {
     let parsed = selection.only.as_deref().map(str::parse::<Expr>).transpose();
     parsed.map_err(|error| CliError::usage(format!("--only: {error}")))
+}
+
+/// Says that the filter of `--only` leaves nothing of an experiment.
+pub fn warn_of_nothing(global: &Global, selection: &Selection, bench: &Bench) {
+    if let Some(only) = &selection.only
+        && bench.plan.subjects.is_empty()
+        && global.quiet < 2
+    {
+        output::note(&format!(
+            "warning: --only `{only}` selects no run of {}; `mlarun plan` without it shows all",
+            bench.experiment.name
+        ));
+    }
 }
 
 /// This program, which also serves as worker.

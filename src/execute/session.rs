@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use rayon::prelude::*;
 
@@ -37,8 +36,6 @@ pub struct Tools<'a> {
     pub session: String,
     /// Folder for float64 reference rows.
     pub reference_cache: Option<PathBuf>,
-    /// Time after which a tuning tries no further candidate.
-    pub tuning_budget: Duration,
     /// Set when the user asks to stop.
     pub interrupted: Arc<AtomicBool>,
     /// End the session at the first failure.
@@ -280,18 +277,29 @@ impl<'a> Session<'a> {
         Ok(arms)
     }
 
-    /// Compiles every module once, in parallel. Failures wait in the table for whoever needs the module.
+    /// Finds or compiles every module once, in parallel. Failures wait in the table for whoever needs the module.
     pub(super) fn build_all(&mut self, builds: Vec<StageBuild>) -> Result<(), Stop> {
-        let mut missing = BTreeMap::new();
+        let mut unknown = BTreeMap::new();
         for build in builds {
             let key = build.material(self.tools.setting.toolchain).key();
             if !self.modules.contains_key(&key) {
-                missing.insert(key, build);
+                unknown.insert(key, build);
             }
         }
-        if missing.is_empty() {
-            return Ok(());
+        let builder = self.tools.builder;
+        let found: Vec<_> = unknown.into_par_iter().map(|(key, build)| (key, builder.find(&build), build)).collect();
+        let mut missing = Vec::new();
+        for (key, found, build) in found {
+            match found {
+                Ok(Some(module)) => drop(self.modules.insert(key, Ok(module))),
+                Ok(None) => missing.push((key, build)),
+                Err(failure) => drop(self.modules.insert(key, Err(failure))),
+            }
         }
+        if missing.is_empty() { Ok(()) } else { self.compile(missing) }
+    }
+
+    fn compile(&mut self, missing: Vec<(Key, StageBuild)>) -> Result<(), Stop> {
         self.tell(Event::Compiling { modules: missing.len() });
         let (builder, interrupted) = (self.tools.builder, &*self.tools.interrupted);
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -307,8 +315,8 @@ impl<'a> Session<'a> {
                 });
             });
             for (key, built) in receiver {
-                observer.observe(&Event::Compiled { cached: built.as_ref().is_ok_and(|built| built.cached) });
-                modules.insert(key, built.map(|built| built.module));
+                observer.observe(&Event::Compiled);
+                modules.insert(key, built);
             }
         });
         if self.tools.interrupted.load(Ordering::Relaxed) { Err(Stop::Interrupted) } else { Ok(()) }

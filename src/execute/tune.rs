@@ -197,7 +197,7 @@ impl Session<'_> {
         let mut outcomes = BTreeMap::new();
         let mut deaths = 0;
         while !left.is_empty() {
-            if started.elapsed() > self.tools.tuning_budget {
+            if started.elapsed() > self.tools.setting.protocols.tuning_budget {
                 return Ok((outcomes, true));
             }
             let rest = left.split_off(left.len().min(BATCH));

@@ -282,13 +282,19 @@ impl<'p> Draft<'p> {
         let mut visible = self.bound.choices.clone();
         visible.extend(own.clone());
         scope.set_choices("tile", &visible);
+        let blocks = evaluator.counts(&place("grid"), &stage.grid, &scope)?;
+        if let Some((expr, _)) = stage.grid.iter().zip(&blocks).find(|(_, blocks)| **blocks == 0) {
+            let reason = "it is 0, so that nothing is launched; `when` leaves a stage out, a constraint a tiling";
+            let source = EvalError { source_text: expr.source().to_owned(), reason: reason.to_owned() };
+            return evaluator.at(|| place("grid"), Err(source));
+        }
         let args = stage.args.iter().map(|arg| argument(&evaluator, self.package, arg, &place("args"), &scope));
         let after = stage.after.iter().filter_map(|name| earlier.iter().position(|earlier| &earlier.name == name));
         let launched = Stage {
             name: stage.name.clone(),
             entry: stage.entry.clone(),
             args: args.collect::<Result<_, _>>()?,
-            grid: grid(&evaluator.counts(&place("grid"), &stage.grid, &scope)?),
+            grid: grid(&blocks),
             launch: launch(&evaluator, &stage.launch, &place, &scope)?,
             stream: stage.stream,
             after: after.collect(),

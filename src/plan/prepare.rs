@@ -7,7 +7,7 @@ use super::Setting;
 use super::instantiate::{Instance, InstantiateError, instantiate, reduced_shape};
 use super::keys::{MeasurementMaterial, SubjectMaterial, VerificationMaterial};
 use crate::catalog::Package;
-use crate::expr::Scope;
+use crate::expr::{EvalError, Scope};
 use crate::model::build::{StageBuild, Toolchain};
 use crate::model::calling::ArgType;
 use crate::model::pipeline::Pipeline;
@@ -43,7 +43,7 @@ impl Prepared {
     /// `package` at `shape` with the choices of `tiling`, compiled by the setting's toolchain.
     ///
     /// # Errors
-    /// As [`instantiate`].
+    /// As [`instantiate`], and where a stage has no block to launch.
     pub fn new(
         setting: &Setting<'_>,
         package: &Package,

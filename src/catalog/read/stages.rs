@@ -49,10 +49,7 @@ impl Reader<'_> {
         let args = args.and_then(|node| self.args(node, &owner, &names));
         let grid = table.require("grid", &mut self.diagnostics);
         let grid = grid.and_then(|node| self.extents(node, "grid", &owner, &names));
-        let mut optional = |reader: &mut Self, key: &'static str| {
-            table.get(key).map(|node| reader.expression(node, &format!("`{key}` of {owner}"), &names))
-        };
-        let when = optional(self, "when");
+        let when = table.get("when").map(|node| self.expression(node, &format!("`when` of {owner}"), &names));
         let launch = self.launch(&mut table, &owner, &names);
         let mut cost = |reader: &mut Self, key: &'static str| {
             let node = table.require(key, &mut reader.diagnostics)?;
@@ -186,38 +183,55 @@ impl Reader<'_> {
 
     /// The keys by which the package's language says how blocks are run.
     fn launch(&mut self, table: &mut Fields<'_>, owner: &str, names: &Names) -> Option<Launch> {
-        let mut expression = |reader: &mut Self, key: &'static str, default: i64| match table.get(key) {
-            Some(node) => reader.expression(node, &format!("`{key}` of {owner}"), names),
-            None => Some(Expr::literal(default)),
-        };
         match self.location.id.language {
-            Language::C => Some(Launch::Cpu { threads: expression(self, "threads", 1)? }),
+            Language::C => {
+                let threads = table.get("threads");
+                let threads = threads.map(|node| self.count(node, &format!("`threads` of {owner}"), names));
+                Some(Launch::Cpu { threads: threads.unwrap_or_else(|| Some(Expr::literal(1)))? })
+            }
             Language::Cuda => {
-                let shared = expression(self, "shared", 0);
+                let shared = table.get("shared");
+                let shared = shared.map(|node| self.expression(node, &format!("`shared` of {owner}"), names));
                 let block = table.require("block", &mut self.diagnostics);
                 let block = block.and_then(|node| self.extents(node, "block", owner, names));
                 let cluster = table.get("cluster").map(|node| self.extents(node, "cluster", owner, names));
-                let cooperative = match table.get("cooperative") {
-                    Some(node) => fields::boolean(node, "`cooperative`", &mut self.diagnostics),
-                    None => Some(false),
-                };
-                let cluster = match cluster {
-                    Some(cluster) => Some(cluster?),
-                    None => None,
-                };
-                Some(Launch::Gpu { block: block?, shared: shared?, cluster, cooperative: cooperative? })
+                let cooperative = table.get("cooperative");
+                let cooperative =
+                    cooperative.map(|node| fields::boolean(node, "`cooperative`", &mut self.diagnostics));
+                Some(Launch::Gpu {
+                    block: block?,
+                    shared: shared.unwrap_or_else(|| Some(Expr::literal(0)))?,
+                    cluster: match cluster {
+                        Some(cluster) => Some(cluster?),
+                        None => None,
+                    },
+                    cooperative: cooperative.unwrap_or(Some(false))?,
+                })
             }
         }
     }
 
     /// Extents along x, y, z.
     fn extents(&mut self, node: &Node, key: &str, owner: &str, names: &Names) -> Option<Vec<Expr>> {
-        let extents = self.expressions(node, &format!("`{key}` of {owner}"), names)?;
+        let what = format!("`{key}` of {owner}");
+        let nodes = fields::list(node, &what, &mut self.diagnostics)?;
+        let counts: Vec<Option<Expr>> = nodes.iter().map(|node| self.count(node, &what, names)).collect();
+        let extents = counts.into_iter().collect::<Option<Vec<Expr>>>()?;
         if extents.is_empty() || extents.len() > AXES {
             self.error(node, format!("`{key}` has one to three expressions"), format!("this has {}", extents.len()));
             return None;
         }
         Some(extents)
+    }
+
+    /// A number of blocks or threads.
+    fn count(&mut self, node: &Node, what: &str, names: &Names) -> Option<Expr> {
+        let expr = self.expression(node, what, names)?;
+        if expr.source() == "0" {
+            self.error(node, format!("{what} is 0, which launches nothing"), "at least 1; `when` leaves a stage out");
+            return None;
+        }
+        Some(expr)
     }
 
     fn stream(&mut self, node: &Node) -> Option<u32> {
