@@ -22,6 +22,7 @@ const LAYERS: &[&[&str]] = &[
 
 /// Crates that only the named files may use: what touches the outside stays where it is looked for.
 const CONFINED: &[(&str, &[&str])] = &[
+    ("cudarc", &["worker/"]),
     ("libloading", &["worker/"]),
     ("matrixmultiply", &["worker/"]),
     ("perf_event", &["worker/"]),

@@ -28,9 +28,13 @@ pub struct Request {
 pub struct GpuRequest {
     /// `GPU-…` or `MIG-…`, as [`GpuInfo::uuid`]; the only GPU that the process is to see.
     pub uuid: String,
-    /// mlarun's own device code (inputs, reference, clocks): a cubin for this GPU.
+    /// mlarun's own device code, [`SUPPORT_SOURCE`], compiled for this GPU: a cubin.
     pub support: PathBuf,
 }
+
+/// Source of the device code that every request for a GPU needs (inputs, reference, clocks): one translation unit
+/// without any include, for whoever makes the request to compile.
+pub const SUPPORT_SOURCE: &str = include_str!("../worker/cuda/support.cu");
 
 /// A pipeline with the compiled module of each stage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -97,7 +97,8 @@ impl Buffers {
     }
 }
 
-fn not_finite(buffer: &Buffer, found: &NonFinite) -> Failure {
+/// An output has an element that is no finite number.
+pub fn not_finite(buffer: &Buffer, found: &NonFinite) -> Failure {
     let place = element_name(buffer, found.index);
     let message = format!("{place} (element {}) is {}", found.index, found.explain());
     Failure { kind: FailureKind::WrongOutput, stage: None, message }
@@ -115,7 +116,11 @@ pub fn element_name(buffer: &Buffer, index: usize) -> String {
     format!("{}[{}]", buffer.name, indices.join(","))
 }
 
-fn keys(pipeline: &Pipeline) -> Result<Vec<Option<Key>>, Failure> {
+/// Key of the definition of each buffer's contents, where they are a function of one.
+///
+/// # Errors
+/// A definition makes no sense.
+pub fn keys(pipeline: &Pipeline) -> Result<Vec<Option<Key>>, Failure> {
     let key = |(index, buffer): (usize, &Buffer)| match buffer.role {
         Role::Input(_) | Role::Derived { .. } => {
             Ok(Some(Key::of("tensor/1", &definition::of_buffer(pipeline, index)?)))

@@ -3,9 +3,27 @@
 
 use serde::Serialize;
 
-use crate::model::pipeline::{Buffer, Distribution, Einsum, Pipeline, Reference, ReferenceFormula, Role};
+use crate::model::pipeline::{
+    Arg, Buffer, Distribution, Einsum, Launch, Pipeline, Reference, ReferenceFormula, Role, Stage,
+};
 use crate::model::protocol::{Failure, FailureKind};
 use crate::model::{DType, Key};
+
+/// What a request runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Device {
+    Cpu,
+    Gpu,
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Device::Cpu => "CPU",
+            Device::Gpu => "GPU",
+        })
+    }
+}
 
 /// A pipeline refers to a buffer or a stage in a way that has no meaning.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +38,10 @@ pub enum PipelineError {
     NotEarlier { stage: String, index: usize },
     #[error("stage `{stage}` has a grid of {grid:?} blocks, more than can be counted")]
     Grid { stage: String, grid: [u64; 3] },
+    #[error("stage `{stage}` is to be launched on a {launched} and the request runs on a {device}")]
+    Device { stage: String, launched: Device, device: Device },
+    #[error("stage `{stage}` takes the index of a block or thread as an argument, which a GPU's kernel has without")]
+    Index { stage: String },
     #[error("{modules} modules are given for {stages} stages")]
     Modules { modules: usize, stages: usize },
     #[error("`{buffer}` of the reference has {found} dimensions, not {wanted}")]
@@ -133,17 +155,18 @@ fn role_name(buffer: &Buffer) -> &'static str {
     }
 }
 
-/// Checks every index in `pipeline`, so that what follows may use them.
+/// Checks every index in `pipeline` and that its stages are for `device`, so that what follows may rely on both.
 ///
 /// # Errors
 /// The first that has no meaning.
-pub fn check(pipeline: &Pipeline, modules: usize) -> Result<(), PipelineError> {
+pub fn check(pipeline: &Pipeline, modules: usize, device: Device) -> Result<(), PipelineError> {
     if modules != pipeline.stages.len() {
         return Err(PipelineError::Modules { modules, stages: pipeline.stages.len() });
     }
     for (index, stage) in pipeline.stages.iter().enumerate() {
+        check_device(stage, device)?;
         for arg in &stage.args {
-            if let crate::model::pipeline::Arg::Buffer(argument) = arg {
+            if let Arg::Buffer(argument) = arg {
                 buffer(pipeline, *argument, &stage.name)?;
             }
         }
@@ -164,10 +187,25 @@ pub fn check(pipeline: &Pipeline, modules: usize) -> Result<(), PipelineError> {
     pipeline.reference.as_ref().map_or(Ok(()), |reference| reference_key(pipeline, reference).map(|_| ()))
 }
 
+fn check_device(stage: &Stage, device: Device) -> Result<(), PipelineError> {
+    let launched = match stage.launch {
+        Launch::Cpu { .. } => Device::Cpu,
+        Launch::Gpu { .. } => Device::Gpu,
+    };
+    if launched != device {
+        return Err(PipelineError::Device { stage: stage.name.clone(), launched, device });
+    }
+    let is_index = |arg: &Arg| matches!(arg, Arg::Block(_) | Arg::Thread);
+    if device == Device::Gpu && stage.args.iter().any(is_index) {
+        return Err(PipelineError::Index { stage: stage.name.clone() });
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::pipeline::{Launch, Operand, Stage, Tolerance};
+    use crate::model::pipeline::{Operand, Tolerance};
     use std::collections::BTreeMap;
 
     fn pipeline() -> Pipeline {
@@ -223,22 +261,28 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        assert_eq!(check(&pipeline(), 1), Ok(()));
+        assert_eq!(check(&pipeline(), 1, Device::Cpu), Ok(()));
         let mut itself = pipeline();
         if let Role::Derived { formula } = &mut itself.buffers[1].role {
             formula.operands[0].buffer = 1;
         }
-        assert!(matches!(check(&itself, 1), Err(PipelineError::NotBefore { .. })));
+        assert!(matches!(check(&itself, 1, Device::Cpu), Err(PipelineError::NotBefore { .. })));
+        assert!(matches!(check(&pipeline(), 1, Device::Gpu), Err(PipelineError::Device { .. })));
+        let mut index = pipeline();
+        index.stages[0].launch = Launch::Gpu { block: [32, 1, 1], shared_bytes: 0, cluster: None, cooperative: false };
+        assert_eq!(check(&index, 1, Device::Gpu), Ok(()));
+        index.stages[0].args.push(Arg::Thread);
+        assert!(matches!(check(&index, 1, Device::Gpu), Err(PipelineError::Index { .. })));
         let mut grid = pipeline();
         grid.stages[0].grid = [u64::MAX, 2, 1];
-        assert!(matches!(check(&grid, 1), Err(PipelineError::Grid { .. })));
+        assert!(matches!(check(&grid, 1, Device::Cpu), Err(PipelineError::Grid { .. })));
         let mut output = pipeline();
         output.reference.as_mut().expect("it has one").output = 7;
-        assert!(matches!(check(&output, 1), Err(PipelineError::NoSuchBuffer { index: 7, .. })));
+        assert!(matches!(check(&output, 1, Device::Cpu), Err(PipelineError::NoSuchBuffer { index: 7, .. })));
         let mut result = pipeline();
         result.reference.as_mut().expect("it has one").formula = ReferenceFormula::Einsum {
             formula: Einsum { spec: "i->i".into(), operands: vec![Operand { buffer: 2, start: BTreeMap::new() }] },
         };
-        assert!(matches!(check(&result, 1), Err(PipelineError::NotAnInput { .. })));
+        assert!(matches!(check(&result, 1, Device::Cpu), Err(PipelineError::NotAnInput { .. })));
     }
 }

@@ -3,7 +3,8 @@
 //! The letters of a formula fall into four groups: those of both operands and the result (batch), of the first operand
 //! and the result (rows), of the second and the result (columns), and those that are summed over. Blocks of rows and
 //! columns are packed into float64 matrices, multiplied by `matrixmultiply`, and handed over block by block, in
-//! parallel. Knows nothing of buffers in memory: it reads [`Elements`] with their dimensions.
+//! parallel. Knows nothing of buffers in memory: it reads [`Elements`] with their dimensions. A [`Contraction`] is what
+//! a formula means for tensors of given dimensions; it is the same on every device.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +26,13 @@ pub struct Source<'a> {
     pub start: &'a BTreeMap<char, u64>,
 }
 
+/// Dimensions of a tensor that a formula reads, from `start` on along the named axes.
+#[derive(Debug, Clone, Copy)]
+pub struct Axes<'a> {
+    pub dims: &'a [u64],
+    pub start: &'a BTreeMap<char, u64>,
+}
+
 /// The formula does not fit its operands.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the formula `{spec}` does not evaluate: {reason}")]
@@ -40,11 +48,11 @@ impl From<EinsumError> for Failure {
 }
 
 /// A group of letters walked together, the last one fastest.
-#[derive(Debug, Default, Clone)]
-struct Group {
-    extents: Vec<usize>,
-    /// Strides of each letter in the first operand, the second, the result.
-    strides: Vec<[usize; 3]>,
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Group {
+    pub extents: Vec<usize>,
+    /// Strides of each letter in the left operand, the right one, the result.
+    pub strides: Vec<[usize; 3]>,
 }
 
 impl Group {
@@ -53,8 +61,31 @@ impl Group {
         self.strides.push(strides);
     }
 
-    fn len(&self) -> usize {
+    /// Number of members.
+    pub fn len(&self) -> usize {
         self.extents.iter().product()
+    }
+
+    /// The same members in the same order with as few letters as possible: letters of one value are left out, and
+    /// neighbours that all three tensors hold as one dimension are one.
+    #[cfg(any(feature = "cuda", test))]
+    pub fn merged(&self) -> Group {
+        let mut merged = Group::default();
+        for (&extent, &strides) in self.extents.iter().zip(&self.strides) {
+            if extent == 1 {
+                continue;
+            }
+            match (merged.extents.last_mut(), merged.strides.last_mut()) {
+                (Some(outer), Some(outer_strides))
+                    if (0..3).all(|tensor| outer_strides[tensor] == strides[tensor] * extent) =>
+                {
+                    *outer *= extent;
+                    *outer_strides = strides;
+                }
+                _ => merged.push(extent, strides),
+            }
+        }
+        merged
     }
 
     /// The member to which the element `index` of the result belongs.
@@ -64,7 +95,7 @@ impl Group {
     }
 
     /// Offsets of all members in one of the three tensors.
-    fn offsets(&self, tensor: usize) -> Vec<usize> {
+    pub fn offsets(&self, tensor: usize) -> Vec<usize> {
         let mut offsets = vec![0];
         for (&extent, strides) in self.extents.iter().zip(&self.strides) {
             let stride = strides[tensor];
@@ -74,25 +105,40 @@ impl Group {
     }
 }
 
+/// A formula with the dimensions of its operands, checked: its letters in groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contraction {
+    /// Which operand is the left one.
+    pub left: usize,
+    /// Which operand is the right one; `None` stands for the number 1.
+    pub right: Option<usize>,
+    /// Offsets of the first elements that are read.
+    pub left_start: usize,
+    pub right_start: usize,
+    /// Letters of both operands and the result.
+    pub batch: Group,
+    /// Letters of the left operand and the result.
+    pub rows: Group,
+    /// Letters of the right operand and the result.
+    pub columns: Group,
+    /// Letters that are summed over.
+    pub summed: Group,
+    /// The result's last letter is one of the batch or of the rows.
+    last_is_split: bool,
+}
+
 /// A formula with its operands, checked and ready to be evaluated.
 pub struct Einsum<'a> {
     left: Elements<'a>,
     right: Elements<'a>,
-    left_start: usize,
-    right_start: usize,
-    batch: Group,
-    rows: Group,
-    columns: Group,
-    summed: Group,
-    /// The result's last letter is one of the batch or of the rows.
-    last_is_split: bool,
+    contraction: Contraction,
 }
 
 /// The second operand of a formula that has one.
 static ONE: [f32; 1] = [1.0];
 static NO_START: BTreeMap<char, u64> = BTreeMap::new();
 
-impl<'a> Einsum<'a> {
+impl Contraction {
     /// Checks `spec` (`letters[,letters]->letters`) against the operands and the dimensions of the result.
     ///
     /// A letter of the result has the result's extent, which operands must hold from their start on; a letter that is
@@ -100,29 +146,30 @@ impl<'a> Einsum<'a> {
     ///
     /// # Errors
     /// The notation is malformed, or an extent does not fit; the reason names the letter.
-    pub fn new(spec: &str, sources: &[Source<'a>], result_dims: &[u64]) -> Result<Einsum<'a>, EinsumError> {
+    pub fn new(spec: &str, axes: &[Axes<'_>], result_dims: &[u64]) -> Result<Contraction, EinsumError> {
         let error = |reason: String| EinsumError { spec: spec.to_owned(), reason };
         let (operands, result) = spec.split_once("->").ok_or_else(|| error("it has no `->`".to_owned()))?;
         let operands: Vec<Vec<char>> = operands.split(',').map(letters).collect();
         let result = letters(result);
-        if operands.len() != sources.len() || sources.is_empty() || sources.len() > 2 {
-            return Err(error(format!("it needs one or two operands, as many as the {} given", sources.len())));
+        if operands.len() != axes.len() || axes.is_empty() || axes.len() > 2 {
+            return Err(error(format!("it needs one or two operands, as many as the {} given", axes.len())));
         }
-        let extents = extents(&operands, &result, sources, result_dims).map_err(error)?;
-        let scalar = Source { elements: Elements::Float32(&ONE), dims: &[], start: &NO_START };
-        let nothing = Vec::new();
-        let (mut left_letters, mut left) = (&operands[0], &sources[0]);
-        let (mut right_letters, mut right) = (operands.get(1).unwrap_or(&nothing), sources.get(1).unwrap_or(&scalar));
-        if result.last().is_some_and(|last| !right_letters.contains(last)) && sources.len() == 2 {
+        let extents = extents(&operands, &result, axes, result_dims).map_err(error)?;
+        let scalar = (Vec::new(), Axes { dims: &[], start: &NO_START });
+        let (mut left, mut right) = (0, (axes.len() == 2).then_some(1));
+        if let Some(second) = right
+            && result.last().is_some_and(|last| !operands[second].contains(last))
+        {
             // The last letter of the result belongs to the columns where possible: blocks are then written in order.
-            (left_letters, right_letters) = (right_letters, left_letters);
-            (left, right) = (right, left);
+            (left, right) = (second, Some(left));
         }
-        let mut einsum = Einsum {
-            left: left.elements,
-            right: right.elements,
-            left_start: start_offset(left_letters, left),
-            right_start: start_offset(right_letters, right),
+        let (left_letters, left_axes) = (&operands[left], axes[left]);
+        let (right_letters, right_axes) = right.map_or((&scalar.0, scalar.1), |right| (&operands[right], axes[right]));
+        let mut contraction = Contraction {
+            left,
+            right,
+            left_start: start_offset(left_letters, left_axes),
+            right_start: start_offset(right_letters, right_axes),
             batch: Group::default(),
             rows: Group::default(),
             columns: Group::default(),
@@ -132,51 +179,72 @@ impl<'a> Einsum<'a> {
         let result_extents: Vec<u64> = result.iter().map(|letter| extents[letter]).collect();
         for letter in in_order(&operands, &result) {
             let strides = [
-                stride(letter, left_letters, left.dims),
-                stride(letter, right_letters, right.dims),
+                stride(letter, left_letters, left_axes.dims),
+                stride(letter, right_letters, right_axes.dims),
                 stride(letter, &result, &result_extents),
             ];
             let (in_left, in_right) = (left_letters.contains(&letter), right_letters.contains(&letter));
             let group = match (result.contains(&letter), in_left, in_right) {
-                (false, _, _) => &mut einsum.summed,
-                (true, true, true) => &mut einsum.batch,
-                (true, true, false) => &mut einsum.rows,
-                (true, false, _) => &mut einsum.columns,
+                (false, _, _) => &mut contraction.summed,
+                (true, true, true) => &mut contraction.batch,
+                (true, true, false) => &mut contraction.rows,
+                (true, false, _) => &mut contraction.columns,
             };
             group.push(extents[&letter] as usize, strides);
         }
-        Ok(einsum)
+        Ok(contraction)
+    }
+}
+
+impl<'a> Einsum<'a> {
+    /// A formula whose operands have elements; see [`Contraction::new`].
+    ///
+    /// # Errors
+    /// As [`Contraction::new`].
+    pub fn new(spec: &str, sources: &[Source<'a>], result_dims: &[u64]) -> Result<Einsum<'a>, EinsumError> {
+        let axes: Vec<Axes<'_>> =
+            sources.iter().map(|source| Axes { dims: source.dims, start: source.start }).collect();
+        let contraction = Contraction::new(spec, &axes, result_dims)?;
+        let one = Elements::Float32(&ONE);
+        Ok(Einsum {
+            left: sources[contraction.left].elements,
+            right: contraction.right.map_or(one, |right| sources[right].elements),
+            contraction,
+        })
     }
 
     /// Evaluates block by block; `sink` gets the row-major indices of a block's rows and columns in the result (an
     /// element's index is the sum of both) and its values, row by row. Every element is handed over exactly once, from
     /// several threads of the current rayon pool.
     pub fn evaluate(&self, sink: &Sink<'_>) {
-        let all: Vec<usize> = (0..self.rows.len()).collect();
+        let all: Vec<usize> = (0..self.contraction.rows.len()).collect();
         let rows = |batch: usize| (batch, all.clone());
-        self.evaluate_rows((0..self.batch.len()).map(rows).collect(), sink);
+        self.evaluate_rows((0..self.contraction.batch.len()).map(rows).collect(), sink);
     }
 
     /// As [`Einsum::evaluate`], but only what is needed for the vectors of `width` elements along the result's last
     /// dimension with the indices `vectors`; more than those may be handed over.
     pub fn evaluate_vectors(&self, vectors: &[u64], width: usize, sink: &Sink<'_>) {
         // Elements of one vector are in different columns, unless the last letter is no letter of the columns.
-        let split = self.last_is_split;
+        let split = self.contraction.last_is_split;
         let elements = vectors.iter().flat_map(|&vector| {
             let first = vector as usize * width;
             first..first + if split { width } else { width.min(1) }
         });
         let mut needed: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         for element in elements {
-            needed.entry(self.batch.member_at(element)).or_default().insert(self.rows.member_at(element));
+            needed
+                .entry(self.contraction.batch.member_at(element))
+                .or_default()
+                .insert(self.contraction.rows.member_at(element));
         }
         self.evaluate_rows(needed.into_iter().map(|(batch, rows)| (batch, rows.into_iter().collect())).collect(), sink);
     }
 
     /// Evaluates the given rows of each batch entry.
     fn evaluate_rows(&self, rows: Vec<(usize, Vec<usize>)>, sink: &Sink<'_>) {
-        let offsets = Offsets::new(self);
-        let columns = self.columns.len();
+        let offsets = Offsets::new(&self.contraction);
+        let columns = self.contraction.columns.len();
         let mut pieces = Vec::new();
         for (batch, rows) in &rows {
             for rows in rows.chunks(BLOCK_ROWS) {
@@ -208,8 +276,14 @@ impl<'a> Einsum<'a> {
         for depth in (0..offsets.summed[0].len()).step_by(BLOCK_DEPTH) {
             let end = offsets.summed[0].len().min(depth + BLOCK_DEPTH);
             let (left_depth, right_depth) = (&offsets.summed[0][depth..end], &offsets.summed[1][depth..end]);
-            pack(self.left, self.left_start + left_base, &scratch.rows, left_depth, &mut scratch.left);
-            pack(self.right, self.right_start + right_base, right_depth, column_offsets, &mut scratch.right);
+            pack(self.left, self.contraction.left_start + left_base, &scratch.rows, left_depth, &mut scratch.left);
+            pack(
+                self.right,
+                self.contraction.right_start + right_base,
+                right_depth,
+                column_offsets,
+                &mut scratch.right,
+            );
             multiply_add(m, end - depth, n, &scratch.left, &scratch.right, &mut scratch.block);
         }
         scratch.rows.clear();
@@ -230,13 +304,13 @@ struct Offsets {
 }
 
 impl Offsets {
-    fn new(einsum: &Einsum<'_>) -> Offsets {
+    fn new(contraction: &Contraction) -> Offsets {
         let all = |group: &Group| [0, 1, 2].map(|tensor| group.offsets(tensor));
         Offsets {
-            batch: all(&einsum.batch),
-            rows: all(&einsum.rows),
-            columns: all(&einsum.columns),
-            summed: all(&einsum.summed),
+            batch: all(&contraction.batch),
+            rows: all(&contraction.rows),
+            columns: all(&contraction.columns),
+            summed: all(&contraction.summed),
         }
     }
 }
@@ -372,16 +446,16 @@ fn stride(letter: char, letters: &[char], dims: &[u64]) -> usize {
     positions.map(|(axis, _)| dims[axis + 1..].iter().product::<u64>() as usize).sum()
 }
 
-fn start_offset(letters: &[char], source: &Source<'_>) -> usize {
-    let strided = |(letter, start): (&char, &u64)| *start as usize * stride(*letter, letters, source.dims);
-    source.start.iter().map(strided).sum()
+fn start_offset(letters: &[char], axes: Axes<'_>) -> usize {
+    let strided = |(letter, start): (&char, &u64)| *start as usize * stride(*letter, letters, axes.dims);
+    axes.start.iter().map(strided).sum()
 }
 
 /// Extent of every letter, checked wherever it occurs.
 fn extents(
     operands: &[Vec<char>],
     result: &[char],
-    sources: &[Source<'_>],
+    axes: &[Axes<'_>],
     result_dims: &[u64],
 ) -> Result<BTreeMap<char, u64>, String> {
     let all = || operands.iter().flatten().chain(result);
@@ -400,7 +474,7 @@ fn extents(
             return Err(format!("`{letter}` of the result occurs in no operand"));
         }
     }
-    for (letters, source) in operands.iter().zip(sources) {
+    for (letters, source) in operands.iter().zip(axes) {
         if letters.len() != source.dims.len() {
             return Err(format!("an operand has {} letters and {} dimensions", letters.len(), source.dims.len()));
         }
@@ -499,6 +573,30 @@ mod tests {
         check("i,j->", &[&[5], &[4]], &[], &[]);
         check("ab,ab->ab", &[&[5, 3], &[5, 3]], &[], &[5, 3]);
         check("aij,jk->k", &[&[2, 3, 4], &[4, 5]], &[], &[5]);
+    }
+
+    #[test]
+    fn merged_letters_have_the_same_offsets() {
+        let none = BTreeMap::new();
+        let check = |spec: &str, shapes: &[&[u64]], dims: &[u64], letters: [usize; 4]| {
+            let axes: Vec<Axes<'_>> = shapes.iter().map(|dims| Axes { dims, start: &none }).collect();
+            let made = Contraction::new(spec, &axes, dims).expect(spec);
+            let groups = [&made.batch, &made.rows, &made.columns, &made.summed];
+            for (group, letters) in groups.into_iter().zip(letters) {
+                let merged = group.merged();
+                assert_eq!(merged.extents.len(), letters, "{spec}: {group:?} is {merged:?}");
+                assert_eq!(merged.len(), group.len());
+                assert!((0..3).all(|tensor| merged.offsets(tensor) == group.offsets(tensor)), "{spec}: {merged:?}");
+            }
+        };
+        check("btk,hkd->bthd", &[&[2, 5, 7], &[3, 7, 4]], &[2, 5, 3, 4], [0, 1, 2, 1]);
+        check("bhsd,hkd->bhsk", &[&[2, 3, 2, 4], &[3, 6, 4]], &[2, 3, 2, 6], [1, 2, 1, 1]);
+        check("bhsd->bhsd", &[&[2, 3, 2, 4]], &[2, 3, 2, 4], [0, 1, 0, 0]);
+        check("bok->bok", &[&[2, 9, 3]], &[2, 4, 3], [0, 2, 0, 0]);
+        check("ij->ji", &[&[4, 6]], &[6, 4], [0, 2, 0, 0]);
+        check("ii->i", &[&[5, 5]], &[5], [0, 1, 0, 0]);
+        check("i,j->", &[&[5], &[4]], &[], [0, 0, 0, 2]);
+        check("bij->", &[&[1, 0, 3]], &[], [0, 0, 0, 1]);
     }
 
     #[test]

@@ -50,11 +50,11 @@ impl Host {
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub fn team(&mut self, cores: Vec<u32>) -> Result<&mut Team, Failure> {
-        if self.team.as_ref().is_none_or(|(seated, _)| *seated != cores) {
+    pub fn team(&mut self, cores: &[u32]) -> Result<&mut Team, Failure> {
+        if self.team.as_ref().is_none_or(|(seated, _)| seated != cores) {
             self.team = None;
-            let team = Team::new(&cores).map_err(|error| internal(error.to_string()))?;
-            self.team = Some((cores, team));
+            let team = Team::new(cores).map_err(|error| internal(error.to_string()))?;
+            self.team = Some((cores.to_vec(), team));
         }
         self.team.as_mut().map(|(_, team)| team).ok_or_else(|| internal("the team is gone".to_owned()))
     }

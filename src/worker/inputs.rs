@@ -25,22 +25,44 @@ pub fn fill(elements: ElementsMut<'_>, distribution: &Distribution) {
     }
 }
 
-fn fill_slice<T: Element>(slice: &mut [T], distribution: &Distribution) {
-    match *distribution {
-        Distribution::Normal { std, seed } => {
-            let scale = (std / (4.0 * 4_294_967_295.0 / 3.0_f64).sqrt()) as f32;
-            fill_with(slice, seed, |hash| centred_sum(hash) as f32 * scale);
-        }
-        Distribution::Uniform { low, high, seed } => {
-            let half_width = ((high - low) / 2.0 / 16_777_216.0) as f32;
-            let middle = (low + (high - low) / 2.0) as f32;
-            fill_with(slice, seed, |hash| centred_odd(hash) as f32 * half_width + middle);
+/// A distribution as the generator's inner loop needs it, on whatever device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Generator {
+    /// Centred sum times `scale`.
+    Normal { stream: u64, scale: f32 },
+    /// Centred odd integer times `half_width`, plus `middle`.
+    Uniform { stream: u64, half_width: f32, middle: f32 },
+}
+
+impl Generator {
+    /// The generator of a distribution.
+    pub fn new(distribution: &Distribution) -> Generator {
+        match *distribution {
+            Distribution::Normal { std, seed } => {
+                let scale = (std / (4.0 * 4_294_967_295.0 / 3.0_f64).sqrt()) as f32;
+                Generator::Normal { stream: finalise(seed), scale }
+            }
+            Distribution::Uniform { low, high, seed } => {
+                let half_width = ((high - low) / 2.0 / 16_777_216.0) as f32;
+                let middle = (low + (high - low) / 2.0) as f32;
+                Generator::Uniform { stream: finalise(seed), half_width, middle }
+            }
         }
     }
 }
 
-fn fill_with<T: Element>(slice: &mut [T], seed: u64, value: impl Fn(u64) -> f32 + Sync) {
-    let stream = finalise(seed);
+fn fill_slice<T: Element>(slice: &mut [T], distribution: &Distribution) {
+    match Generator::new(distribution) {
+        Generator::Normal { stream, scale } => {
+            fill_with(slice, stream, |hash| centred_sum(hash) as f32 * scale);
+        }
+        Generator::Uniform { stream, half_width, middle } => {
+            fill_with(slice, stream, |hash| centred_odd(hash) as f32 * half_width + middle);
+        }
+    }
+}
+
+fn fill_with<T: Element>(slice: &mut [T], stream: u64, value: impl Fn(u64) -> f32 + Sync) {
     slice.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, elements)| {
         let first = (chunk * CHUNK) as u64;
         for (element, index) in elements.iter_mut().zip(first..) {

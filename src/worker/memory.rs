@@ -184,37 +184,32 @@ impl Guarded {
     /// # Errors
     /// [`MemoryError::GuardWritten`] with the nearest overwritten place.
     pub fn check_bands(&self) -> Result<(), MemoryError> {
-        let region = self.region();
-        let pattern = (Poison::Guard as u16).to_ne_bytes();
-        let written = |position: &usize| region[*position] != pattern[position % 2];
-        let before = (0..self.offset).rev().find(written);
-        let Some(position) = before.or_else(|| (self.offset + self.bytes..region.len()).find(written)) else {
-            return Ok(());
-        };
-        let element_bytes = i128::from(self.dtype.bytes());
-        let element = (position as i128 - self.offset as i128).div_euclid(element_bytes);
-        let last = self.bytes as i128 / element_bytes - 1;
-        Err(MemoryError::GuardWritten { buffer: self.name.clone(), last, element })
+        let (before, rest) = self.region().split_at(self.offset);
+        check_bands(&self.name, self.dtype, self.bytes, before, &rest[self.bytes..])
     }
 
     /// The first element that is no finite number: its index and what it says.
     pub fn first_non_finite(&self) -> Option<NonFinite> {
-        let (index, high_bits, value) = match self.elements() {
-            Elements::Float32(slice) => {
-                let index = slice.iter().position(|value| !value.is_finite())?;
-                (index, (slice[index].to_bits() >> 16) as u16, f64::from(slice[index]))
-            }
-            Elements::Bfloat16(slice) => {
-                let index = slice.iter().position(|value| !value.is_finite())?;
-                (index, slice[index].to_bits(), f64::from(slice[index]))
-            }
-            Elements::Float16(slice) => {
-                let index = slice.iter().position(|value| !value.is_finite())?;
-                (index, slice[index].to_bits(), f64::from(slice[index]))
-            }
-        };
-        Some(NonFinite { index, value, poison: Poison::of_bits(high_bits).filter(|_| value.is_nan()) })
+        first_non_finite(self.elements())
     }
+}
+
+/// Checks the bands on both sides of `bytes` bytes of a buffer; each starts at a multiple of two bytes from it.
+///
+/// # Errors
+/// [`MemoryError::GuardWritten`] with the nearest overwritten place.
+pub fn check_bands(name: &str, dtype: DType, bytes: usize, before: &[u8], after: &[u8]) -> Result<(), MemoryError> {
+    let pattern = (Poison::Guard as u16).to_ne_bytes();
+    let written = |band: &[u8], position: usize| band[position] != pattern[position % 2];
+    let below = (0..before.len()).rev().find(|&position| written(before, position));
+    let below = below.map(|position| position as i128 - before.len() as i128);
+    let above = || (0..after.len()).find(|&position| written(after, position));
+    let Some(place) = below.or_else(|| above().map(|position| bytes as i128 + position as i128)) else {
+        return Ok(());
+    };
+    let element_bytes = i128::from(dtype.bytes());
+    let (element, last) = (place.div_euclid(element_bytes), bytes as i128 / element_bytes - 1);
+    Err(MemoryError::GuardWritten { buffer: name.to_owned(), last, element })
 }
 
 impl Drop for Guarded {
@@ -223,6 +218,25 @@ impl Drop for Guarded {
         let unmapped = unsafe { rustix::mm::munmap(self.region.as_ptr().cast(), self.region_bytes) };
         debug_assert!(unmapped.is_ok());
     }
+}
+
+/// The first element that is no finite number: its index and what it says.
+pub fn first_non_finite(elements: Elements<'_>) -> Option<NonFinite> {
+    let (index, high_bits, value) = match elements {
+        Elements::Float32(slice) => {
+            let index = slice.iter().position(|value| !value.is_finite())?;
+            (index, (slice[index].to_bits() >> 16) as u16, f64::from(slice[index]))
+        }
+        Elements::Bfloat16(slice) => {
+            let index = slice.iter().position(|value| !value.is_finite())?;
+            (index, slice[index].to_bits(), f64::from(slice[index]))
+        }
+        Elements::Float16(slice) => {
+            let index = slice.iter().position(|value| !value.is_finite())?;
+            (index, slice[index].to_bits(), f64::from(slice[index]))
+        }
+    };
+    Some(NonFinite { index, value, poison: Poison::of_bits(high_bits).filter(|_| value.is_nan()) })
 }
 
 /// An element that is NaN or infinite.

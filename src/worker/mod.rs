@@ -5,9 +5,10 @@
 //! an abort, an endless loop) ends this process at worst; the runner sees which phase it was in. Unsafe code of the
 //! whole program lives below this folder.
 //!
-//! Each task in a file: [`verify`], [`event`], [`annotation`], [`tune`]. What they share: [`subject`] (load, inputs,
-//! reference, check), built on [`buffers`] and [`memory`] (guard bands and poison), [`inputs`] (the generator),
-//! [`einsum`] and [`reference`](mod@reference) (float64 definitions), [`compare`]; and [`launch`] on a pinned [`team`] of threads.
+//! Each task in a file, written over a [`rig`]: [`verify`], [`event`], [`annotation`], [`tune`]. A rig is a kernel that
+//! is ready on a device: [`cpu`], with [`launch`] on a pinned [`team`] of threads, or [`cuda`]. What both share:
+//! [`subject`] (expected rows, agreement), [`buffers`] and [`memory`] (guard bands and poison), [`inputs`] (the
+//! generator), [`einsum`] and [`reference`](mod@reference) (float64 definitions), [`compare`], [`sampling`].
 
 mod annotation;
 mod answer;
@@ -15,6 +16,12 @@ mod buffers;
 mod cache;
 mod compare;
 mod counters;
+mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(not(feature = "cuda"))]
+#[path = "without_cuda.rs"]
+mod cuda;
 mod definition;
 mod einsum;
 mod element;
@@ -23,10 +30,12 @@ mod flush;
 mod host;
 mod inputs;
 mod launch;
+mod measurement;
 mod median;
 mod memory;
 mod module;
 mod reference;
+mod rig;
 mod rows;
 mod sampling;
 mod serve;

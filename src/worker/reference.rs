@@ -75,17 +75,21 @@ fn gather_rows(einsum: &einsum::Einsum<'_>, rows: &[u64], columns: usize, values
 }
 
 /// Sizes by their customary letters.
-struct Sizes {
-    h: usize,
-    s: usize,
-    t: usize,
-    d: usize,
-    k: usize,
-    p: usize,
+pub struct Sizes {
+    pub h: usize,
+    pub s: usize,
+    pub t: usize,
+    pub d: usize,
+    pub k: usize,
+    pub p: usize,
 }
 
 impl Sizes {
-    fn new(
+    /// Sizes of the tensors of an attention, by their indices.
+    ///
+    /// # Errors
+    /// They do not fit one another.
+    pub fn new(
         pipeline: &Pipeline,
         [q, qpe, z, kpe, w_uk, w_uv]: [usize; 6],
         output: usize,

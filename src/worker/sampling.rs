@@ -1,5 +1,5 @@
 //! Warm-up and sampling as loops over something that takes a time. The loops decide when to stop and nothing else:
-//! they know neither kernels nor clocks, so that tests drive them with made-up times.
+//! they know neither kernels nor clocks, so that tests drive them with made-up times. What fails ends the loop.
 
 use super::median::Series;
 use crate::model::protocol::Warmup;
@@ -16,13 +16,16 @@ pub struct WarmedUp {
 
 /// Launches (`launch` returns nanoseconds) until count, time and steadiness are reached, or the longest time is.
 /// Time is that of the launches themselves.
-pub fn warm_up(warmup: &Warmup, mut launch: impl FnMut() -> f64) -> WarmedUp {
+///
+/// # Errors
+/// Those of `launch`.
+pub fn warm_up<E>(warmup: &Warmup, mut launch: impl FnMut() -> Result<f64, E>) -> Result<WarmedUp, E> {
     let (mut launches, mut total_ns) = (0u64, 0.0);
     let mut block = Series::with_capacity(1024);
     let mut block_ns = 0.0;
     let mut medians: Vec<f64> = Vec::new();
     loop {
-        let ns = launch();
+        let ns = launch()?;
         launches += 1;
         total_ns += ns;
         block_ns += ns;
@@ -35,7 +38,7 @@ pub fn warm_up(warmup: &Warmup, mut launch: impl FnMut() -> f64) -> WarmedUp {
         let steady = agree(&medians, warmup);
         let enough = launches >= u64::from(warmup.min_launches) && total_ns >= warmup.min_ns as f64;
         if (enough && steady) || total_ns >= warmup.max_ns as f64 {
-            return WarmedUp { launches, ns: total_ns as u64, steady };
+            return Ok(WarmedUp { launches, ns: total_ns as u64, steady });
         }
     }
 }
@@ -62,12 +65,19 @@ pub struct Limits {
 /// Takes samples until the interval is narrow, the budget is spent or there are enough; says whether the interval
 /// became narrow. `spent_ns` tells how much time has gone into it so far. No memory is allocated after the first call
 /// of `sample`.
-pub fn sample(limits: Limits, spent_ns: impl Fn() -> u64, mut sample: impl FnMut() -> f64) -> (Vec<f64>, bool) {
+///
+/// # Errors
+/// Those of `sample`.
+pub fn sample<E>(
+    limits: Limits,
+    spent_ns: impl Fn() -> u64,
+    mut sample: impl FnMut() -> Result<f64, E>,
+) -> Result<(Vec<f64>, bool), E> {
     let (min, max) = (limits.min_samples.max(1) as usize, limits.max_samples.max(limits.min_samples).max(1) as usize);
     let mut series = Series::with_capacity(max);
     let mut next_look = min;
     loop {
-        series.push(sample());
+        series.push(sample()?);
         let taken = series.len();
         if taken < min {
             continue;
@@ -77,12 +87,12 @@ pub fn sample(limits: Limits, spent_ns: impl Fn() -> u64, mut sample: impl FnMut
             // Looking costs a sort: less often as samples become many.
             next_look = taken + (taken / 10).max(1);
             if limits.interval_permille.is_some_and(|permille| series.is_narrow(permille)) {
-                return (series.into_samples(), true);
+                return Ok((series.into_samples(), true));
             }
         }
         if taken >= max || spent_ns() >= limits.budget_ns {
             let converged = limits.interval_permille.is_some_and(|permille| series.is_narrow(permille));
-            return (series.into_samples(), converged);
+            return Ok((series.into_samples(), converged));
         }
     }
 }
@@ -92,13 +102,20 @@ const BATCH_TRIES: u32 = 3;
 
 /// Number of launches that make a batch at least `window_ns` long, found by trying (`batch` runs that many and
 /// returns nanoseconds). A tenth more is asked for, as batches vary.
-pub fn batch_size(window_ns: u64, mut batch: impl FnMut(u64) -> f64) -> u64 {
+///
+/// # Errors
+/// Those of `batch`.
+pub fn batch_size<E>(window_ns: u64, mut batch: impl FnMut(u64) -> Result<f64, E>) -> Result<u64, E> {
     let wanted = window_ns as f64 * 1.1;
     let mut count = 1u64;
     loop {
-        let ns = (0..BATCH_TRIES).map(|_| batch(count)).fold(f64::INFINITY, f64::min).max(1.0);
+        let mut ns = f64::INFINITY;
+        for _ in 0..BATCH_TRIES {
+            ns = ns.min(batch(count)?);
+        }
+        let ns = ns.max(1.0);
         if ns >= wanted {
-            return count;
+            return Ok(count);
         }
         let estimate = (count as f64 * wanted / ns).ceil() as u64;
         count = estimate.clamp(count + 1, count.saturating_mul(16));
@@ -109,6 +126,22 @@ pub fn batch_size(window_ns: u64, mut batch: impl FnMut(u64) -> f64) -> u64 {
 mod tests {
     use super::*;
     use std::cell::Cell;
+    use std::convert::Infallible;
+
+    fn warm_up(warmup: &Warmup, mut launch: impl FnMut() -> f64) -> WarmedUp {
+        let Ok(warmed) = super::warm_up(warmup, || Ok::<_, Infallible>(launch()));
+        warmed
+    }
+
+    fn sample(limits: Limits, spent_ns: impl Fn() -> u64, mut sample: impl FnMut() -> f64) -> (Vec<f64>, bool) {
+        let Ok(sampled) = super::sample(limits, spent_ns, || Ok::<_, Infallible>(sample()));
+        sampled
+    }
+
+    fn batch_size(window_ns: u64, mut batch: impl FnMut(u64) -> f64) -> u64 {
+        let Ok(count) = super::batch_size(window_ns, |count| Ok::<_, Infallible>(batch(count)));
+        count
+    }
 
     const WARMUP: Warmup = Warmup {
         min_launches: 10,
@@ -159,6 +192,14 @@ mod tests {
         assert_eq!(samples[..3], [150.0, 200.0, 250.0]);
         let (samples, _) = sample(limits, || u64::MAX, || 100.0);
         assert!(samples.len() >= 10);
+    }
+
+    #[test]
+    fn what_fails_ends_the_loop() {
+        let limits = Limits { min_samples: 3, max_samples: 9, interval_permille: None, budget_ns: 1 };
+        assert_eq!(super::sample(limits, || 0, || Err("gone")), Err("gone"));
+        assert_eq!(super::warm_up(&WARMUP, || Err("gone")), Err("gone"));
+        assert_eq!(super::batch_size(1, |_| Err("gone")), Err("gone"));
     }
 
     #[test]

@@ -6,8 +6,12 @@ use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal,
 
 use super::answer::Answer;
 use super::host::Host;
-use super::{annotation, event, tune, verify};
-use crate::model::protocol::{Failure, FailureKind, Line, PROTOCOL, Request, Task};
+use super::measurement::Measurement;
+use super::tune::Tried;
+use super::{cpu, cuda, tune, verify};
+use crate::model::protocol::{
+    Candidate, Check, Failure, FailureKind, Launchable, Line, PROTOCOL, Request, Task, TuneProtocol,
+};
 
 /// The protocol could not be followed.
 #[derive(Debug, thiserror::Error)]
@@ -46,20 +50,63 @@ pub fn serve() -> Result<(), ServeError> {
 }
 
 fn perform(answer: &mut Answer, request: &Request) -> Result<(), Failure> {
-    let mut host = Host::new(&request.cores)?;
     match &request.task {
-        Task::Verify { launchable, check } => verify::run(answer, &mut host, launchable, check),
-        Task::Event { launchable, protocol, check } => event::run(answer, &mut host, launchable, protocol, check),
-        Task::Annotation { launchable, protocol, check } => {
-            annotation::run(answer, &mut host, launchable, protocol, check)
+        Task::Probe => cuda::probe(answer),
+        Task::Toolkit => cuda::toolkit(answer),
+        Task::Compile(compile) => cuda::compile(answer, compile),
+        Task::Verify { launchable, check } => {
+            verify::require_reference(&launchable.pipeline)?;
+            measure(answer, request, launchable, check, Measurement::Verify)
         }
-        Task::Tune { candidates, protocol } => tune::run(answer, &mut host, candidates, protocol),
-        Task::Probe | Task::Toolkit | Task::Compile(_) => Err(Failure {
-            kind: FailureKind::Unsupported,
-            stage: None,
-            message: "this mlarun cannot use a GPU yet".to_owned(),
-        }),
+        Task::Event { launchable, protocol, check } => {
+            measure(answer, request, launchable, check, Measurement::Event(protocol))
+        }
+        Task::Annotation { launchable, protocol, check } => {
+            measure(answer, request, launchable, check, Measurement::Annotation(protocol))
+        }
+        Task::Tune { candidates, protocol } => {
+            let mut host = Host::new(&request.cores)?;
+            match &request.gpu {
+                Some(gpu) => cuda::tune(answer, gpu, candidates, protocol),
+                None => tune_on_cpu(answer, &mut host, candidates, protocol),
+            }
+        }
     }
+}
+
+fn measure(
+    answer: &mut Answer,
+    request: &Request,
+    launchable: &Launchable,
+    check: &Check,
+    measurement: Measurement<'_>,
+) -> Result<(), Failure> {
+    let mut host = Host::new(&request.cores)?;
+    if let Some(gpu) = &request.gpu {
+        return cuda::measure(answer, gpu, launchable, check, measurement);
+    }
+    let modules = cpu::load(answer, launchable)?;
+    let mut rig = cpu::Rig::prepare(answer, &mut host, &modules, &launchable.pipeline, check)?;
+    measurement.take(answer, &mut rig)
+}
+
+fn tune_on_cpu(
+    answer: &mut Answer,
+    host: &mut Host,
+    candidates: &[Candidate],
+    protocol: &TuneProtocol,
+) -> Result<(), Failure> {
+    let mut kept = None;
+    let mut time = |answer: &mut Answer, candidate: &Candidate, best_ns: f64| {
+        let modules = cpu::load(answer, &candidate.launchable)?;
+        let mut rig = cpu::Rig::for_candidate(answer, host, &modules, candidate, kept.take())?;
+        let tried = tune::time(answer, &mut rig, candidate, protocol, best_ns);
+        kept = tried.left_in_order().then(|| rig.into_buffers());
+        Ok(tried)
+    };
+    tune::run(answer, candidates, |answer, candidate, best_ns| {
+        time(answer, candidate, best_ns).unwrap_or_else(Tried::failed)
+    })
 }
 
 fn read_request() -> Result<Request, Failure> {

@@ -2,89 +2,91 @@
 //!
 //! Times are warm and isolated, as in event mode, after one launch that is not timed. A candidate of the whole
 //! pipeline must leave finite outputs; it need not be compared with the reference, as the winner is. A candidate that
-//! ends the process is the first one without an answer.
+//! ends the process is the first one without an answer; after one that took the device with it the answer ends, and the
+//! rest is for another process.
 
 use std::time::Instant;
 
 use super::answer::Answer;
-use super::buffers::Buffers;
-use super::event;
-use super::host::Host;
-use super::launch::Launcher;
 use super::median::Series;
-use super::subject;
-use crate::model::pipeline::Stage;
-use crate::model::protocol::{Candidate, CandidateOutcome, Failure, FailureKind, Line, Phase, TuneProtocol};
+use super::rig::{Part, Rig};
+use crate::model::protocol::{Candidate, CandidateOutcome, Failure, Line, Phase, TuneProtocol};
 
-/// Times every candidate in order.
+/// What one candidate comes to.
+pub struct Tried {
+    pub outcome: CandidateOutcome,
+    /// The device answers no more in this process.
+    pub lost: bool,
+}
+
+impl Tried {
+    /// A candidate that failed before it could be launched.
+    pub fn failed(failure: Failure) -> Tried {
+        Tried { outcome: CandidateOutcome::Failed(failure), lost: false }
+    }
+
+    /// It did nothing wrong, so that its buffers can serve the next one.
+    pub fn left_in_order(&self) -> bool {
+        !matches!(self.outcome, CandidateOutcome::Failed(_))
+    }
+}
+
+/// Times every candidate in order; `time` is given the best time so far.
 ///
 /// # Errors
 /// The answer cannot be written. A candidate that fails is an answer.
 pub fn run(
     answer: &mut Answer,
-    host: &mut Host,
     candidates: &[Candidate],
-    protocol: &TuneProtocol,
+    mut time: impl FnMut(&mut Answer, &Candidate, f64) -> Tried,
 ) -> Result<(), Failure> {
-    let mut kept = None;
     let mut best_ns = f64::INFINITY;
     for candidate in candidates {
-        let outcome = time(answer, host, candidate, protocol, best_ns, &mut kept);
-        let outcome = outcome.unwrap_or_else(CandidateOutcome::Failed);
+        let Tried { outcome, lost } = time(answer, candidate, best_ns);
         if let CandidateOutcome::Timed { median_ns, .. } = outcome {
             best_ns = best_ns.min(median_ns);
         }
         answer.line(&Line::Candidate { number: candidate.number, outcome })?;
+        if lost {
+            break;
+        }
     }
     Ok(())
 }
 
-fn time(
+/// Times the candidate that `rig` was made for.
+pub fn time(
     answer: &mut Answer,
-    host: &mut Host,
+    rig: &mut impl Rig,
     candidate: &Candidate,
     protocol: &TuneProtocol,
     best_ns: f64,
-    kept: &mut Option<Buffers>,
+) -> Tried {
+    let outcome = outcome(answer, rig, candidate, protocol, best_ns).unwrap_or_else(CandidateOutcome::Failed);
+    Tried { outcome, lost: rig.is_lost() }
+}
+
+fn outcome(
+    answer: &mut Answer,
+    rig: &mut impl Rig,
+    candidate: &Candidate,
+    protocol: &TuneProtocol,
+    best_ns: f64,
 ) -> Result<CandidateOutcome, Failure> {
-    let pipeline = &candidate.launchable.pipeline;
-    let modules = subject::load(answer, &candidate.launchable)?;
-    answer.phase(Phase::Inputs, None)?;
-    let previous = kept.take();
-    let mut buffers = host.compute(|| Buffers::make(pipeline, previous))?;
-    let stages = stages(candidate)?;
-    let modules = match candidate.stage {
-        Some(index) => {
-            host.compute(|| buffers.fill_scratch(pipeline));
-            &modules[index..=index]
-        }
-        None => &modules[..],
-    };
-    let mut launcher = Launcher::new(&stages, modules, |index| buffers.get(index).pointer());
-    answer.phase(Phase::Run, stages.first().filter(|_| candidate.stage.is_some()).map(|stage| stage.name.as_str()))?;
-    let team = host.team(launcher.seat_cores(&host.cores))?;
-    launcher.launch(team);
+    rig.select(candidate.stage.map_or(Part::Whole, Part::Stage))?;
+    let stage = candidate.stage.and_then(|index| rig.pipeline().stages.get(index)).map(|stage| stage.name.clone());
+    answer.phase(Phase::Run, stage.as_deref())?;
+    rig.launch()?;
     if candidate.stage.is_none() {
-        buffers.check_finite(pipeline)?;
+        rig.check_finite()?;
     }
-    buffers.check_bands()?;
+    rig.check_bands()?;
     answer.phase(Phase::Sampling, None)?;
     let start = Instant::now();
     let spent_ns = || start.elapsed().as_nanos() as u64;
-    let outcome = sample(protocol, best_ns, spent_ns, || event::isolated(&mut launcher, team));
-    buffers.check_bands()?;
-    *kept = Some(buffers);
+    let outcome = sample(protocol, best_ns, spent_ns, || rig.isolated())?;
+    rig.check_bands()?;
     Ok(outcome)
-}
-
-/// The stages that run.
-fn stages(candidate: &Candidate) -> Result<Vec<Stage>, Failure> {
-    let all = &candidate.launchable.pipeline.stages;
-    let Some(index) = candidate.stage else { return Ok(all.clone()) };
-    let missing = || format!("candidate {} is about stage {index} of {}", candidate.number, all.len());
-    let stage =
-        all.get(index).ok_or_else(|| Failure { kind: FailureKind::Internal, stage: None, message: missing() })?;
-    Ok(vec![Stage { after: Vec::new(), ..stage.clone() }])
 }
 
 /// Samples until there are enough or the budget is spent; one is enough for a candidate far above the best.
@@ -92,21 +94,21 @@ fn sample(
     protocol: &TuneProtocol,
     best_ns: f64,
     spent_ns: impl Fn() -> u64,
-    mut launch: impl FnMut() -> f64,
-) -> CandidateOutcome {
+    mut launch: impl FnMut() -> Result<f64, Failure>,
+) -> Result<CandidateOutcome, Failure> {
     let (min, max) = (protocol.min_samples.max(1), protocol.max_samples.max(protocol.min_samples).max(1));
     let mut series = Series::with_capacity(max as usize);
     for taken in 1..=max {
-        let ns = launch();
+        let ns = launch()?;
         if taken == 1 && ns > best_ns * (1.0 + f64::from(protocol.abandon_percent) / 100.0) {
-            return CandidateOutcome::Abandoned { ns };
+            return Ok(CandidateOutcome::Abandoned { ns });
         }
         series.push(ns);
         if taken >= min && spent_ns() >= protocol.budget_ns {
             break;
         }
     }
-    CandidateOutcome::Timed { median_ns: series.median(), samples: series.len() as u32 }
+    Ok(CandidateOutcome::Timed { median_ns: series.median(), samples: series.len() as u32 })
 }
 
 #[cfg(test)]
@@ -125,18 +127,18 @@ mod tests {
             || 0,
             || {
                 launches += 1;
-                151.0
+                Ok(151.0)
             },
         );
-        assert_eq!((outcome, launches), (CandidateOutcome::Abandoned { ns: 151.0 }, 1));
-        let outcome = sample(&PROTOCOL, 100.0, || 0, || 149.0);
-        assert_eq!(outcome, CandidateOutcome::Timed { median_ns: 149.0, samples: 9 });
+        assert_eq!((outcome, launches), (Ok(CandidateOutcome::Abandoned { ns: 151.0 }), 1));
+        let outcome = sample(&PROTOCOL, 100.0, || 0, || Ok(149.0));
+        assert_eq!(outcome, Ok(CandidateOutcome::Timed { median_ns: 149.0, samples: 9 }));
     }
 
     #[test]
     fn a_slow_sample_after_the_first_gives_nothing_up() {
         let mut times = [100.0, 900.0, 110.0].into_iter().cycle();
-        let outcome = sample(&PROTOCOL, 100.0, || 2000, || times.next().unwrap_or(0.0));
-        assert_eq!(outcome, CandidateOutcome::Timed { median_ns: 110.0, samples: 3 });
+        let outcome = sample(&PROTOCOL, 100.0, || 2000, || Ok(times.next().unwrap_or(0.0)));
+        assert_eq!(outcome, Ok(CandidateOutcome::Timed { median_ns: 110.0, samples: 3 }));
     }
 }

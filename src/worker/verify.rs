@@ -1,21 +1,26 @@
 //! Verification alone: one launch, and its output compared with the reference.
 
 use super::answer::Answer;
-use super::host::Host;
-use super::subject::{self, Subject};
-use crate::model::protocol::{Check, Failure, FailureKind, Launchable};
+use super::rig::{self, Rig};
+use crate::model::pipeline::Pipeline;
+use crate::model::protocol::{Failure, FailureKind};
+
+/// Refuses a pipeline that there is nothing to compare with, before anything is made for it.
+///
+/// # Errors
+/// It has no reference.
+pub fn require_reference(pipeline: &Pipeline) -> Result<(), Failure> {
+    if pipeline.reference.is_none() {
+        let message = "there is nothing to verify: the kernel declares no reference; add a [reference]".to_owned();
+        return Err(Failure { kind: FailureKind::CannotTell, stage: None, message });
+    }
+    Ok(())
+}
 
 /// Launches once and compares.
 ///
 /// # Errors
-/// The output is wrong, or there is no reference to compare it with.
-pub fn run(answer: &mut Answer, host: &mut Host, launchable: &Launchable, check: &Check) -> Result<(), Failure> {
-    if launchable.pipeline.reference.is_none() {
-        let message = "there is nothing to verify: the kernel declares no reference; add a [reference]".to_owned();
-        return Err(Failure { kind: FailureKind::CannotTell, stage: None, message });
-    }
-    let modules = subject::load(answer, launchable)?;
-    let mut subject = Subject::prepare(answer, host, &launchable.pipeline, check)?;
-    let mut launcher = subject.launcher(&modules);
-    subject.verify(answer, host, &mut launcher)
+/// The output is wrong.
+pub fn run(answer: &mut Answer, rig: &mut impl Rig) -> Result<(), Failure> {
+    rig::verify(answer, rig)
 }

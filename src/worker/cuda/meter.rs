@@ -1,0 +1,212 @@
+//! Times of launches on the GPU, and the clock at which it ran them.
+//!
+//! Timed: between two events on the context's stream, the first recorded before the first stage and the second after
+//! the last one of every stream. A kernel of mlarun's own holds the stream until everything is queued, so that the host's
+//! part of launching is not in the interval. In it: the GPU's part of starting each stage and of ordering streams, which
+//! the launch overhead reports.
+//!
+//! Where launches are made one after the other (profilers and sanitizers do that, and CUDA_LAUNCH_BLOCKING=1), holding a
+//! stream would wait for ever: it is then left out, as well as where MLARUN_NO_BLOCKING=1 says so or where a launch is
+//! of more parts than may wait behind a held stream. The holding kernel ends by itself after a while in any case, and the
+//! sample with it.
+
+use std::ffi::OsString;
+
+use super::driver::{Context, Event};
+use super::error::{CudaError, internal};
+use super::memory::{self, Region, Shared};
+use super::support::Support;
+use crate::model::protocol::Failure;
+use crate::worker::median::Series;
+
+/// Calls that may wait behind a held stream. More could fill the driver's queue, which then waits for the GPU.
+const MOST_HELD: usize = 28;
+/// A held stream goes on by itself after this long.
+const HOLD_LIMIT_NS: u64 = 2_000_000_000;
+/// The clock is read over this long.
+const CLOCK_WINDOW_NS: u64 = 20_000;
+/// Readings that are kept; later ones take the place of the earliest.
+const READINGS: usize = 1024;
+/// One sample in this many is followed by a reading, once there are a few.
+const READ_EVERY: u64 = 8;
+/// Each of the first samples is followed by a reading.
+const FIRST_READ: u64 = 32;
+
+/// Numbers that host and GPU share.
+const TICKET: usize = 0;
+const EXPIRED: usize = 1;
+
+/// What takes times on one GPU.
+pub struct Meter {
+    start: Event,
+    end: Event,
+    shared: Shared,
+    /// Launches of the holding kernel so far.
+    ticket: u32,
+    may_hold: bool,
+    flush: Option<Region>,
+    flushes: u32,
+    readings: Region,
+    /// Samples since the readings were last taken, and readings.
+    samples: u64,
+    read: usize,
+}
+
+impl Meter {
+    /// One with no memory to flush yet.
+    ///
+    /// # Errors
+    /// The driver refuses.
+    pub fn new() -> Result<Meter, CudaError> {
+        Ok(Meter {
+            start: Event::timed()?,
+            end: Event::timed()?,
+            shared: Shared::new()?,
+            ticket: 0,
+            may_hold: may_hold(std::env::vars_os()),
+            flush: None,
+            flushes: 0,
+            readings: Region::new(READINGS * size_of::<f64>())?,
+            samples: 0,
+            read: 0,
+        })
+    }
+
+    /// Makes the memory that is written to evict the caches.
+    ///
+    /// # Errors
+    /// There is not enough.
+    pub fn provide_flush(&mut self, bytes: u64) -> Result<(), Failure> {
+        self.flush = None;
+        memory::check_fit(u128::from(bytes))?;
+        let bytes = usize::try_from(bytes).map_err(|error| internal(format!("{bytes} bytes to flush: {error}")))?;
+        self.flush = Some(Region::new(bytes)?);
+        Ok(())
+    }
+
+    /// Evicts the caches.
+    ///
+    /// # Errors
+    /// The driver refuses.
+    pub fn evict(&mut self, context: &Context, support: &Support) -> Result<(), CudaError> {
+        self.flushes = self.flushes.wrapping_add(1);
+        self.flush.as_ref().map_or(Ok(()), |region| support.flush(context, region, self.flushes))
+    }
+
+    /// Nanoseconds that what `queue` queues takes; it makes `operations` calls. What is queued already comes before.
+    ///
+    /// # Errors
+    /// [`MeterError::Queue`] of `queue`, or a fault of what ran.
+    pub fn time(
+        &mut self,
+        context: &Context,
+        support: &Support,
+        operations: usize,
+        queue: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<f64, MeterError> {
+        let hold = self.may_hold && operations <= MOST_HELD;
+        if hold {
+            self.ticket = self.ticket.wrapping_add(1);
+            let (ticket, expired) = (self.shared.address(TICKET), self.shared.address(EXPIRED));
+            support.hold(context, ticket, self.ticket, expired, HOLD_LIMIT_NS)?;
+        }
+        let queued = self.queue(context, support, queue);
+        // Whatever happened: a held stream goes on.
+        self.shared.set(TICKET, self.ticket);
+        queued?;
+        context.stream.synchronize()?;
+        if self.shared.get(EXPIRED) != 0 {
+            return Err(MeterError::Failed(internal(
+                "the launches were not queued while their stream was held, as under a profiler that makes them one after \
+                 the other; set MLARUN_NO_BLOCKING=1",
+            )));
+        }
+        Ok(self.start.nanoseconds_to(&self.end)?)
+    }
+
+    fn queue(
+        &mut self,
+        context: &Context,
+        support: &Support,
+        queue: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(), MeterError> {
+        self.start.record(&context.stream)?;
+        queue().map_err(MeterError::Failed)?;
+        self.end.record(&context.stream)?;
+        if self.samples < FIRST_READ || self.samples.is_multiple_of(READ_EVERY) {
+            support.clock(context, &self.readings, self.read % READINGS, CLOCK_WINDOW_NS)?;
+            self.read += 1;
+        }
+        self.samples += 1;
+        Ok(())
+    }
+
+    /// Median of the clock's readings since the last call, in MHz.
+    ///
+    /// # Errors
+    /// A kernel before failed, or the driver refuses.
+    pub fn sm_mhz(&mut self, context: &Context) -> Result<Option<f64>, CudaError> {
+        let mut readings = vec![0.0f64; self.read.min(READINGS)];
+        (self.samples, self.read) = (0, 0);
+        self.readings.download(0, &mut readings, &context.stream)?;
+        let mut series = Series::with_capacity(readings.len());
+        readings.iter().for_each(|reading| series.push(*reading));
+        Ok((series.len() > 0).then(|| series.median()))
+    }
+}
+
+/// Why there is no time.
+pub enum MeterError {
+    /// What was timed failed, or something around it.
+    Cuda(CudaError),
+    Failed(Failure),
+}
+
+impl From<CudaError> for MeterError {
+    fn from(error: CudaError) -> MeterError {
+        MeterError::Cuda(error)
+    }
+}
+
+/// Whether a stream may be held in a process with these variables: not where launches are made one after the other.
+fn may_hold(variables: impl Iterator<Item = (OsString, OsString)>) -> bool {
+    !variables.into_iter().any(|(name, value)| {
+        let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
+        match &*name {
+            "MLARUN_NO_BLOCKING" | "CUDA_LAUNCH_BLOCKING" => !matches!(&*value, "" | "0"),
+            "LD_PRELOAD" => TOOLS.iter().any(|tool| value.to_lowercase().contains(tool)),
+            "CUDA_INJECTION64_PATH" | "NVTX_INJECTION64_PATH" => !value.is_empty(),
+            _ => TOOL_VARIABLES.iter().any(|start| name.starts_with(start)),
+        }
+    })
+}
+
+/// Parts of the names of libraries that profilers and sanitizers put before a program.
+const TOOLS: [&str; 4] = ["nsight", "nsys", "sanitizer", "treelauncher"];
+/// Starts of the names of variables that they set for it.
+const TOOL_VARIABLES: [&str; 5] = ["NV_NSIGHT_", "NV_COMPUTE_PROFILER", "NV_SANITIZER", "NV_TPS_", "NSYS_"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_held_unless_launches_are_made_one_after_the_other() {
+        let holds = |name: &str, value: &str| {
+            may_hold([("PATH", "/bin"), (name, value)].map(|(a, b)| (a.into(), b.into())).into_iter())
+        };
+        assert!(holds("HOME", "/root"));
+        assert!(holds("MLARUN_NO_BLOCKING", "0") && holds("CUDA_LAUNCH_BLOCKING", ""));
+        assert!(holds("LD_PRELOAD", "/lib/libjemalloc.so"));
+        for (name, value) in [
+            ("MLARUN_NO_BLOCKING", "1"),
+            ("CUDA_LAUNCH_BLOCKING", "1"),
+            ("LD_PRELOAD", "/opt/nsight-compute/libTreeLauncherTargetInjection.so"),
+            ("LD_PRELOAD", "/opt/compute-sanitizer/libsanitizer-collection.so"),
+            ("CUDA_INJECTION64_PATH", "/opt/nsight/libcuda-injection.so"),
+            ("NV_NSIGHT_INJECTION_PORT_BASE", "49152"),
+        ] {
+            assert!(!holds(name, value), "{name}={value}");
+        }
+    }
+}
