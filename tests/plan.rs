@@ -129,8 +129,13 @@ impl Fixture {
         let catalog = Catalog::load(folder.path());
         assert!(catalog.diagnostics().is_empty(), "{:#?}", catalog.diagnostics());
         let id = DeviceId { kind: DeviceKind::Cpu, name: "A CPU".into(), uuid: None, units: CORES as u32 };
-        let device =
-            Device { id, memory_bytes: 1 << 30, last_level_cache_bytes: 1 << 20, cores: (0..CORES as u32).collect(), gpu: None };
+        let device = Device {
+            id,
+            memory_bytes: 1 << 30,
+            last_level_cache_bytes: 1 << 20,
+            cores: (0..CORES as u32).collect(),
+            gpu: None,
+        };
         let conf = Conf::load(&folder.path().join("conf")).expect("the defaults");
         let protocols = protocols(&conf, &ProtocolOverrides::default(), &device, 2);
         let compiler = CompilerId {
@@ -289,8 +294,7 @@ fn a_stage_that_is_not_launched_is_not_there() {
 #[test]
 fn what_does_not_evaluate_says_where_it_stands() {
     let fixture = Fixture::with(&PACKAGE.replace("grid    = [1]", "grid = [\"1 / (rows - 8)\"]"));
-    let made =
-        |rows| instantiate(fixture.package(), &shape(&[("rows", rows)]), &Tiling::default(), &fixture.root());
+    let made = |rows| instantiate(fixture.package(), &shape(&[("rows", rows)]), &Tiling::default(), &fixture.root());
     let error = made(8).expect_err("a division by zero").to_string();
     assert!(error.contains("k v0 (c): stage `second`, grid") && error.contains("1 / (rows - 8)"), "{error}");
     assert!(made(9).is_ok());
@@ -300,15 +304,15 @@ fn what_does_not_evaluate_says_where_it_stands() {
 fn sizes_beyond_64_bits_are_refused() {
     let fixture = Fixture::new();
     let shape = shape(&[("rows", 1_000_000_000_000), ("columns", 1_000_000_000_000), ("part", 1)]);
-    let error =
-        instantiate(fixture.package(), &shape, &Tiling::default(), &fixture.root()).expect_err("too large");
+    let error = instantiate(fixture.package(), &shape, &Tiling::default(), &fixture.root()).expect_err("too large");
     assert!(matches!(error, InstantiateError::TooLarge { .. } | InstantiateError::Expression { .. }), "{error}");
 }
 
 #[test]
 fn the_reduced_shape_overrides_and_leaves_tuned_parameters_to_their_defaults() {
     let fixture = Fixture::new();
-    let reduced = reduced_shape(fixture.package(), &shape(&[("rows", 8), ("columns", 5), ("part", 4)]), &fixture.root());
+    let reduced =
+        reduced_shape(fixture.package(), &shape(&[("rows", 8), ("columns", 5), ("part", 4)]), &fixture.root());
     assert_eq!(reduced.expect("a shape"), shape(&[("rows", 4), ("columns", 5)]));
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use super::{Backend, BuildError, BuildMaterial, Compiled, Destination, Listing, Patience, StageBuild, io};
+use super::{Backend, BuildError, BuildMaterial, Compiled, Destination, Listing, Patience, Resources, StageBuild, io};
 use crate::model::Key;
 
 /// Contents of an artifact's `build.json`.
@@ -29,6 +29,9 @@ pub struct BuildInfo {
     /// Hash over the code sections alone: equal for equal machine code.
     pub code_sha256: Key,
     pub listing: Listing,
+    /// Of the stage's function, where the compiler tells: on a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
 }
 
 /// A built stage.
@@ -249,6 +252,7 @@ fn describe(material: BuildMaterial, compiled: Compiled, folder: &Path) -> Resul
         module_bytes: bytes.len() as u64,
         code_sha256: compiled.code_sha256,
         listing: compiled.listing,
+        resources: compiled.resources,
     };
     let path = folder.join(INFO);
     let text = serde_json::to_vec_pretty(&info).map_err(|error| BuildError::Json { path: path.clone(), error })?;

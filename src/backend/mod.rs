@@ -6,9 +6,11 @@
 mod cache;
 mod code;
 mod cpu;
+pub mod cuda;
 mod depfile;
 mod probe;
 mod process;
+mod ptxas;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +27,7 @@ pub use cpu::Cpu;
 pub use depfile::DepfileError;
 pub use probe::ProbeError;
 pub use process::{GUARD, Patience, ProcessError, guard};
+pub use ptxas::Resources;
 
 /// A compiler for the kernels of one language.
 pub trait Backend: Sync {
@@ -68,6 +71,8 @@ pub struct Compiled {
     pub listing: Listing,
     /// The compiler's messages; empty when it had nothing to say.
     pub log: String,
+    /// Of the stage's function, where the compiler tells: on a GPU.
+    pub resources: Option<Resources>,
 }
 
 /// The assembly listing beside a module, or why there is none.

@@ -58,6 +58,15 @@ pub fn tool(program: &Path) -> Command {
     command
 }
 
+/// A file with `text`, to be read as a tool's standard input.
+pub fn input(text: &str) -> std::io::Result<Stdio> {
+    use std::io::{Seek as _, Write as _};
+    let mut file = tempfile::tempfile()?;
+    file.write_all(text.as_bytes())?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
 /// Runs `command` to its end, whatever its exit status.
 pub fn output(command: &mut Command) -> Result<Output, ProcessError> {
     command.output().map_err(|error| ProcessError::Start { program: command.get_program().into(), error })

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::model::{DType, Language};
 use crate::model::calling::ArgType;
+use crate::model::{DType, Language};
 
 const SOURCE: &str = r#"#include "../common/scale.h"
 #include <stdint.h>

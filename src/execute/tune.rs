@@ -116,8 +116,8 @@ impl Session<'_> {
         root: &Scope<'_>,
     ) -> Result<Choices, Stop> {
         let setting = self.tools.setting;
-        let found = search(package, target, &subject.shape, tiling, setting.protocols.search, root)
-            .map_err(Stop::planning)?;
+        let found =
+            search(package, target, &subject.shape, tiling, setting.protocols.search, root).map_err(Stop::planning)?;
         let name = super::session::name(subject);
         let valid = found.points.iter().filter(|point| point.rejected_by.is_none()).count();
         self.tell(Event::Tuning {

@@ -7,7 +7,7 @@ use super::Setting;
 use super::instantiate::{Instance, InstantiateError, instantiate, reduced_shape};
 use super::keys::{MeasurementMaterial, SubjectMaterial, VerificationMaterial};
 use crate::catalog::Package;
-use crate::expr::{EvalError, Scope};
+use crate::expr::Scope;
 use crate::model::build::{StageBuild, Toolchain};
 use crate::model::calling::ArgType;
 use crate::model::pipeline::Pipeline;

@@ -100,12 +100,7 @@ pub(super) fn targets_of(package: &Package, shape: &Shape, untuned: &Draft<'_>) 
 ///
 /// # Errors
 /// A value that does not evaluate.
-pub fn axes(
-    package: &Package,
-    target: &TuneTarget,
-    shape: &Shape,
-    root: &Scope<'_>,
-) -> Result<Axes, InstantiateError> {
+pub fn axes(package: &Package, target: &TuneTarget, shape: &Shape, root: &Scope<'_>) -> Result<Axes, InstantiateError> {
     axes_in(package, target, shape, &bind(package, shape, &Choices::new(), root)?.scope)
 }
 

@@ -63,8 +63,13 @@ fn verification() -> Verification {
 }
 
 fn record(run: &Run, second: i64, body: Body) -> Record {
-    let device =
-        Device { id: run.device.clone(), memory_bytes: 1 << 33, last_level_cache_bytes: 32 << 20, cores: vec![0, 1], gpu: None };
+    let device = Device {
+        id: run.device.clone(),
+        memory_bytes: 1 << 33,
+        last_level_cache_bytes: 32 << 20,
+        cores: vec![0, 1],
+        gpu: None,
+    };
     Record {
         kind: if run.mode == Mode::Event { RecordKind::Event } else { RecordKind::Annotation },
         key: Key::of("example/1", &(run.id.to_string(), run.shape.to_string(), run.mode)),

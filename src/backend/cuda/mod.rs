@@ -7,11 +7,13 @@
 mod toolkit;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::process::{self, Patience, ProcessError, text, tool};
-use super::{Backend, BuildError, Compiled, Destination, Listing, code, io, probe, ptxas};
+use super::{Backend, BuildError, Compiled, Destination, Listing, code, io, ptxas};
+use crate::answers::{Answers, AnswersError};
 use crate::model::build::{BuildMaterial, CompilerId, StageBuild, Toolchain};
 use crate::model::protocol::{CompileRequest, Failure, FailureKind, Line, PROTOCOL, Request, Task};
 use crate::model::{Key, Language};
@@ -42,8 +44,10 @@ const SOURCES: &str = "source";
 pub enum CudaError {
     #[error(transparent)]
     Toolkit(#[from] ToolkitError),
+    #[error("{}: {error}; check that the folder can be read", path.display())]
+    Io { path: PathBuf, error: std::io::Error },
     #[error(transparent)]
-    Probe(#[from] probe::ProbeError),
+    Answers(#[from] AnswersError),
     #[error("the CUDA compiler in {}: {failure}", folder.display())]
     Compiler { folder: PathBuf, failure: Failure },
     #[error(transparent)]
@@ -61,23 +65,20 @@ impl Cuda {
     pub fn find(architecture: &str, cache: &Path, worker: &Path, patience: &Patience) -> Result<Cuda, CudaError> {
         let surroundings = Surroundings::of_process();
         let toolkit = find(&surroundings)?;
+        let identity = identity(&toolkit)?;
+        let name = toolkit.library.display().to_string();
         let ask = || ask(worker, &toolkit, patience);
-        let known = probe::remembered(&identity(&toolkit)?, cache, ask)?;
-        let Answer { version, architectures } = known;
+        let Answer { version, architectures } = Answers::new(cache).get_or_ask(&name, &identity, ask)?;
         let number = architecture.trim_start_matches("sm_").trim_end_matches(|suffix: char| !suffix.is_ascii_digit());
         if !architectures.iter().any(|known| known.to_string() == number) {
             return Err(CudaError::Architecture { version, architecture: architecture.to_owned() });
         }
-        let compiler = CompilerId {
-            version,
-            target: architecture.to_owned(),
-            arguments: Vec::new(),
-            native: identity(&toolkit)?,
-        };
+        let compiler = CompilerId { version, target: architecture.to_owned(), arguments: Vec::new(), native: identity };
         let mut standard_flags = vec![format!("--gpu-architecture={architecture}")];
         standard_flags.extend(FLAGS.map(str::to_owned));
         let programs = std::env::join_paths(&toolkit.programs).unwrap_or_default();
-        let cuobjdump = process::find("cuobjdump", &programs).or_else(|| process::find("cuobjdump", &surroundings.path));
+        let cuobjdump =
+            process::find("cuobjdump", &programs).or_else(|| process::find("cuobjdump", &surroundings.path));
         let toolchain = Toolchain { compiler, standard_flags };
         Ok(Cuda { worker: worker.to_owned(), toolkit, toolchain, cuobjdump })
     }
@@ -93,7 +94,8 @@ impl Cuda {
     fn listing(&self, into: &Destination<'_>) -> Result<Listing, BuildError> {
         let folder = into.folder;
         let Some(cuobjdump) = &self.cuobjdump else {
-            let reason = "the host has no cuobjdump; it comes with the CUDA toolkit (`pip install nvidia-cuda-cuobjdump`)";
+            let reason =
+                "the host has no cuobjdump; it comes with the CUDA toolkit (`pip install nvidia-cuda-cuobjdump`)";
             return Ok(Listing::Absent { reason: reason.to_owned() });
         };
         let mut command = tool(cuobjdump);
@@ -130,7 +132,8 @@ impl Backend for Cuda {
         let unit = folder.join(UNIT);
         fs::write(&unit, &material.caller).map_err(io(&unit))?;
         let options = self.options(stage, material);
-        let command = format!("nvrtc {} --include-path=$CUDA/include {UNIT}\n", process::words(options.iter()));
+        let command =
+            format!("nvrtc {} --include-path=$CUDA/include {UNIT}\n", process::words(options.iter().map(OsStr::new)));
         fs::write(folder.join("command.txt"), command).map_err(io(folder))?;
         let system = self.toolkit.include.iter().map(|include| format!("--include-path={}", include.display()));
         let request = CompileRequest {
@@ -151,8 +154,8 @@ impl Backend for Cuda {
         };
         let resources: BTreeMap<String, ptxas::Resources> = ptxas::resources(&log);
         let path = folder.join(RESOURCES);
-        let json = serde_json::to_vec_pretty(&resources)
-            .map_err(|error| BuildError::Json { path: path.clone(), error })?;
+        let json =
+            serde_json::to_vec_pretty(&resources).map_err(|error| BuildError::Json { path: path.clone(), error })?;
         fs::write(&path, json).map_err(io(&path))?;
         let listing = self.listing(into)?;
         let module = folder.join(MODULE);
@@ -190,16 +193,20 @@ fn ask(worker: &Path, toolkit: &Toolkit, patience: &Patience) -> Result<Answer, 
 }
 
 /// Identity of library and headers by names, sizes and times of change: what a toolkit makes, it makes from these.
-fn identity(toolkit: &Toolkit) -> Result<Key, probe::ProbeError> {
+fn identity(toolkit: &Toolkit) -> Result<Key, CudaError> {
+    let failed = |folder: &Path| {
+        let path = folder.to_owned();
+        move |error| CudaError::Io { path, error }
+    };
     let mut files = Vec::new();
     for folder in std::iter::once(&toolkit.library).chain(&toolkit.include) {
         let is_library = folder == &toolkit.library;
-        let entries = fs::read_dir(folder).map_err(probe::io(folder))?;
+        let entries = fs::read_dir(folder).map_err(failed(folder))?;
         for entry in entries {
-            let entry = entry.map_err(probe::io(folder))?;
+            let entry = entry.map_err(failed(folder))?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if !is_library || name.starts_with("libnvrtc") {
-                let meta = fs::metadata(entry.path()).map_err(probe::io(folder))?;
+                let meta = fs::metadata(entry.path()).map_err(failed(folder))?;
                 files.push((name, if meta.is_file() { meta.len() } else { 0 }));
             }
         }
@@ -224,7 +231,8 @@ fn serve(
     if let Some(folder) = folder {
         command.current_dir(folder);
     }
-    let done = process::output_within(&mut command, patience)?;
+    // The worker ends with this program by itself, and reads what a guard would not pass on.
+    let done = process::output_within(&mut command, &Patience { guard: None, ..patience.clone() })?;
     let lines: Vec<Line> = text(&done.stdout).lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     if lines.iter().any(|line| matches!(line, Line::Done | Line::Failed(_))) {
         return Ok(lines);

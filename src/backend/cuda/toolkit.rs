@@ -110,7 +110,11 @@ fn candidates(surroundings: &Surroundings) -> Vec<Toolkit> {
     }
     all.extend(installed(Path::new("/usr/local/cuda")));
     let versions = names(Path::new("/usr/local")).filter(|name| name.starts_with("cuda-"));
-    versions.collect::<Vec<_>>().iter().rev().for_each(|name| all.extend(installed(&Path::new("/usr/local").join(name))));
+    versions
+        .collect::<Vec<_>>()
+        .iter()
+        .rev()
+        .for_each(|name| all.extend(installed(&Path::new("/usr/local").join(name))));
     all.extend(installed(Path::new("/opt/cuda")));
     for library in ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"] {
         let (library, include, programs) = (library.into(), vec!["/usr/include".into()], vec!["/usr/bin".into()]);

@@ -12,8 +12,21 @@ use crate::spanned::{Entry, Fields, Kind, Node, fields};
 
 /// Names with a meaning of their own in expressions, arguments, manifests or selections.
 const RESERVED: [&str; 15] = [
-    "block", "cores", "exclude", "false", "in", "kernel", "language", "mode", "null", "point", "shared_max", "sms", "thread",
-    "tile", "true",
+    "block",
+    "cores",
+    "exclude",
+    "false",
+    "in",
+    "kernel",
+    "language",
+    "mode",
+    "null",
+    "point",
+    "shared_max",
+    "sms",
+    "thread",
+    "tile",
+    "true",
 ];
 /// Words that the expression language keeps for itself.
 const KEYWORDS: [&str; 16] = [

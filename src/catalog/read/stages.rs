@@ -196,8 +196,7 @@ impl Reader<'_> {
                 let block = block.and_then(|node| self.extents(node, "block", owner, names));
                 let cluster = table.get("cluster").map(|node| self.extents(node, "cluster", owner, names));
                 let cooperative = table.get("cooperative");
-                let cooperative =
-                    cooperative.map(|node| fields::boolean(node, "`cooperative`", &mut self.diagnostics));
+                let cooperative = cooperative.map(|node| fields::boolean(node, "`cooperative`", &mut self.diagnostics));
                 Some(Launch::Gpu {
                     block: block?,
                     shared: shared.unwrap_or_else(|| Some(Expr::literal(0)))?,
