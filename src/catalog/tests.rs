@@ -272,8 +272,8 @@ fn types_and_ranges_are_checked() {
     insta::assert_snapshot!(first_lines(&complaint("schema = 1", "schema = 2")), @"error: this mlarun reads kernel packages up to schema 1");
     insta::assert_snapshot!(first_lines(&complaint("stream = 1", "stream = -1")), @"error: `stream` must lie between 0 and 4294967295");
     insta::assert_snapshot!(first_lines(&complaint("grid = [1]", "grid = []")), @"error: `grid` has one to three expressions");
-    insta::assert_snapshot!(first_lines(&complaint("grid = [1]", "grid = [1, 0]")), @"error: `grid` of the stage `sum` is 0, which launches nothing");
-    insta::assert_snapshot!(first_lines(&complaint("grid = [1]", "grid = [1]\nthreads = 0")), @"error: `threads` of the stage `sum` is 0, which launches nothing");
+    insta::assert_snapshot!(first_lines(&complaint("grid = [1]", "grid = [1, 0]")), @"error: `grid` of the stage `join` is 0, which launches nothing");
+    insta::assert_snapshot!(first_lines(&complaint("grid = [1]", "grid = [1]\nthreads = 0")), @"error: `threads` of the stage `join` is 0, which launches nothing");
     insta::assert_snapshot!(first_lines(&complaint("1e-6, row", "nan, row")), @"error: `frobenius` must be finite");
     insta::assert_snapshot!(first_lines(&complaint("role = \"scratch\"", "role = \"input\"")), @"error: an input needs either `normal` or `uniform`");
 }
