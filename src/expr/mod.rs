@@ -555,14 +555,19 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_what_the_parser_makes_of_them() {
-        for source in ["s", "_x", "block_t", "B2", "0", "007", "9223372036854775807"] {
+        for source in ["s", "_x", "block_t", "B2", "0", "007", "9223372036854775807", "tile.block_t"] {
             let program = Program::compile(source).expect(source);
             let parsed = Parsed::without_parser(source).expect(source);
             let variables: BTreeSet<String> = program.references().variables().into_iter().map(str::to_owned).collect();
             assert_eq!(parsed.variables, variables, "{source}");
+            let mut fields = BTreeSet::new();
+            collect_fields(program.expression(), &mut fields);
+            assert_eq!(parsed.fields, fields, "{source}");
             assert!(program.references().functions().is_empty());
         }
-        for source in RESERVED.into_iter().chain(["", "2s", "-1", "9223372036854775808", " s", "s.t", "ü", "s s"]) {
+        for source in
+            RESERVED.into_iter().chain(["", "2s", "-1", "9223372036854775808", " s", "s.", "s.t.u", "s.in", "ü", "s s"])
+        {
             assert!(Parsed::without_parser(source).is_none(), "{source}");
         }
     }
