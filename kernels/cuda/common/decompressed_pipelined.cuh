@@ -1,0 +1,259 @@
+/* Attention over decompressed keys and values on tensor cores, pipelined: what the v2 stages of it are made of.
+ *
+ * With few queries a token this is a matter of memory bandwidth, so that nothing may ever wait but for memory. Every warp
+ * is on its own: it takes BLOCK_M queries of one head of one request through the keys of a split, BLOCK_N at a time, and
+ * has its own ring of STAGES tiles in shared memory, filled by cp.async STAGES - 1 tiles ahead, across the end of one
+ * piece of work into the next. No warp ever waits for another. Neighbouring warps have neighbouring heads, whose keys lie
+ * side by side. Tiles are swizzled; queries are kept in registers where a warp has 16 of them, else in shared memory.
+ *
+ * Before inclusion: D, P, BLOCK_M (16 or 32), BLOCK_N (16 or 32), STAGES, WARPS. */
+#ifndef COMMON_DECOMPRESSED_PIPELINED_CUH
+#define COMMON_DECOMPRESSED_PIPELINED_CUH
+
+#include "mma.cuh"
+#include "softmax.cuh"
+
+#define THREADS (WARPS * 32)
+#define TILES_M (BLOCK_M / 16)
+#define TILES_N (BLOCK_N / 8)
+#define SCORE_STEPS ((D + P) / 16)
+#define KEY_BYTES SWIZZLED_ROW(D + P)
+#define VALUE_BYTES SWIZZLED_ROW(D)
+#define STAGE_BYTES (BLOCK_N * (KEY_BYTES + VALUE_BYTES))
+#define QUERIES_IN_REGISTERS (BLOCK_M == 16)
+#define QUERY_BYTES (QUERIES_IN_REGISTERS ? 0 : BLOCK_M * KEY_BYTES)
+/* Shared memory of a block: WARPS * (QUERY_BYTES + STAGES * STAGE_BYTES). */
+
+static_assert(D % 16 == 0 && P % 16 == 0 && BLOCK_M % 16 == 0 && BLOCK_N % 16 == 0, "");
+
+/* What a grid works on. Keys [first_token, first_token + n) of t; key and value hold these only. */
+struct decompressed_work {
+    const element *q, *qpe, *key, *value, *kpe;
+    long long b, s, t, n, h;
+    int splits;
+    bool causal;
+};
+
+/* One piece of it: some queries of a head of a request, and a range of keys. */
+struct piece {
+    long long row, key_row, pe_row; /* rows of q, key and kpe where it starts */
+    int first_query, split, start, end;
+};
+
+INLINE piece piece_of(const decompressed_work &work, int index)
+{
+    piece it;
+    const int row_blocks = (int)((work.s + BLOCK_M - 1) / BLOCK_M), heads = (int)work.h;
+    const int head = index % heads, row_block = index / heads % row_blocks, split = index / heads / row_blocks % work.splits;
+    const long long request = index / heads / row_blocks / work.splits;
+    const int tiles = (int)((work.n + BLOCK_N - 1) / BLOCK_N);
+    it.split = split;
+    it.start = (int)((long long)tiles * split / work.splits) * BLOCK_N;
+    long long end = (long long)tiles * (split + 1) / work.splits * BLOCK_N;
+    it.end = (int)(end < work.n ? end : work.n);
+    it.first_query = row_block * BLOCK_M;
+    it.row = (request * work.h + head) * work.s + it.first_query;
+    it.key_row = (request * work.n + it.start) * work.h + head;
+    it.pe_row = request * work.t + work.t - work.n + it.start;
+    return it;
+}
+
+/* Copies `rows` rows of `dims` elements, of at most `total`, by one warp, into chunks from `first_chunk` on; the others
+ * become 0. */
+template <int dims, int total, int row_bytes>
+INLINE void copy_rows(unsigned to, int first_chunk, const element *from, long long stride, int rows)
+{
+    constexpr int chunks = dims / CHUNK_ELEMENTS;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < (total * chunks + 31) / 32; i++) {
+        int index = i * 32 + lane, row = index / chunks, chunk = index % chunks;
+        if (total * chunks % 32 == 0 || row < total)
+            copy_async(to + swizzled(row, first_chunk + chunk, row_bytes), row < rows ? from + row * stride + chunk * CHUNK_ELEMENTS : from,
+                       row < rows);
+    }
+}
+
+/* Pieces are dealt out to the warps of the grid in turn. A split leaves its result, normalised by itself, at
+ * to [splits,b,h,s,D], of elements or floats, and its lse (base 2) at lse [splits,b,h,s] unless that is null.
+ *
+ * q [b,h,s,D], qpe [b,h,s,P], key and value [b,n,h,D], kpe [b,t,P], of which the last n rows count. */
+template <typename output>
+INLINE void attend_decompressed(const decompressed_work &work, output *result, float *lse, float scale)
+{
+    extern __shared__ __align__(128) char shared[];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
+    const unsigned query_base = shared_address(shared) + warp * (QUERY_BYTES + STAGES * STAGE_BYTES);
+    const unsigned ring = query_base + QUERY_BYTES;
+    const float log2_scale = scale * LOG2_E;
+    const int pieces = (int)(work.b * work.h * ((work.s + BLOCK_M - 1) / BLOCK_M) * work.splits), step_pieces = gridDim.x * WARPS;
+
+    /* The tile to be copied next. */
+    int ahead_piece = blockIdx.x * WARPS + warp, ahead_left = 0, ahead_slot = 0;
+    const element *ahead_key = work.key, *ahead_value = work.value, *ahead_pe = work.kpe;
+    auto find_ahead = [&]() {
+        while (ahead_piece < pieces) {
+            piece next = piece_of(work, ahead_piece);
+            if (next.end > next.start) {
+                ahead_left = next.end - next.start;
+                ahead_key = work.key + next.key_row * D;
+                ahead_value = work.value + next.key_row * D;
+                ahead_pe = work.kpe + next.pe_row * P;
+                return;
+            }
+            ahead_piece += step_pieces;
+        }
+    };
+    auto copy_ahead = [&]() {
+        if (ahead_piece < pieces) {
+            const unsigned stage = ring + ahead_slot * STAGE_BYTES;
+            copy_rows<D, BLOCK_N, KEY_BYTES>(stage, 0, ahead_key, work.h * D, ahead_left);
+            copy_rows<P, BLOCK_N, KEY_BYTES>(stage, D / CHUNK_ELEMENTS, ahead_pe, P, ahead_left);
+            copy_rows<D, BLOCK_N, VALUE_BYTES>(stage + BLOCK_N * KEY_BYTES, 0, ahead_value, work.h * D, ahead_left);
+            ahead_slot = ahead_slot == STAGES - 1 ? 0 : ahead_slot + 1;
+            ahead_key += BLOCK_N * work.h * D;
+            ahead_value += BLOCK_N * work.h * D;
+            ahead_pe += BLOCK_N * P;
+            ahead_left -= BLOCK_N;
+            if (ahead_left <= 0) {
+                ahead_piece += step_pieces;
+                find_ahead();
+            }
+        }
+        commit_copies();
+    };
+    find_ahead();
+#pragma unroll
+    for (int i = 0; i < STAGES - 1; i++)
+        copy_ahead();
+
+    int slot = 0;
+    for (int index = blockIdx.x * WARPS + warp; index < pieces; index += step_pieces) {
+        const piece it = piece_of(work, index);
+        const int present_rows = (int)(work.s - it.first_query < BLOCK_M ? work.s - it.first_query : BLOCK_M);
+
+        unsigned query[QUERIES_IN_REGISTERS ? SCORE_STEPS : 1][4];
+        if (QUERIES_IN_REGISTERS) {
+#pragma unroll
+            for (int step = 0; step < SCORE_STEPS; step++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    int row = group + i % 2 * 8, column = step * 16 + i / 2 * 8 + quad * 2;
+                    const element *from = column < D ? work.q + (it.row + row) * D + column : work.qpe + (it.row + row) * P + column - D;
+                    query[step][i] = row < present_rows ? *reinterpret_cast<const unsigned *>(from) : 0;
+                }
+        } else {
+            /* Written by ordinary stores: the counting of copies under way is not disturbed. */
+            constexpr int chunks = (D + P) / CHUNK_ELEMENTS;
+            for (int i = lane; i < BLOCK_M * chunks; i += 32) {
+                int row = i / chunks, chunk = i % chunks;
+                uint4 data = make_uint4(0, 0, 0, 0);
+                if (row < present_rows)
+                    data = *reinterpret_cast<const uint4 *>(chunk < D / CHUNK_ELEMENTS
+                                                                ? work.q + (it.row + row) * D + chunk * CHUNK_ELEMENTS
+                                                                : work.qpe + (it.row + row) * P + chunk * CHUNK_ELEMENTS - D);
+                *reinterpret_cast<uint4 *>(shared + (query_base - shared_address(shared)) + swizzled(row, chunk, KEY_BYTES)) = data;
+            }
+            __syncwarp();
+        }
+
+        float sum[TILES_M][D / 8][4];
+        row_state state[TILES_M][2];
+        int visible[TILES_M][2], visible_to_all = it.end;
+#pragma unroll
+        for (int m = 0; m < TILES_M; m++) {
+            clear(sum[m]);
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                state[m][r] = no_keys();
+                visible[m][r] = visible_keys(work.n, work.s, it.first_query + m * 16 + group + 8 * r, work.causal, it.end);
+            }
+        }
+        if (work.causal)
+            visible_to_all = visible_keys(work.n, work.s, it.first_query, true, it.end);
+
+        for (int token = it.start; token < it.end; token += BLOCK_N) {
+            copy_ahead();
+            wait_for_copies<STAGES - 1>();
+            /* What all lanes have copied has come. */
+            __syncwarp();
+            const unsigned keys = ring + slot * STAGE_BYTES, values = keys + BLOCK_N * KEY_BYTES;
+            slot = slot == STAGES - 1 ? 0 : slot + 1;
+
+            float score[TILES_M][TILES_N][4];
+#pragma unroll
+            for (int m = 0; m < TILES_M; m++)
+                clear(score[m]);
+#pragma unroll
+            for (int step = 0; step < SCORE_STEPS; step++) {
+                unsigned a[TILES_M][4];
+                if (!QUERIES_IN_REGISTERS)
+#pragma unroll
+                    for (int m = 0; m < TILES_M; m++)
+                        load_matrix(a[m], query_base + swizzled(m * 16 + row_of_a(lane), 2 * step + chunk_of_a(lane), KEY_BYTES));
+#pragma unroll
+                for (int i = 0; i < TILES_N / 2; i++) {
+                    unsigned b[4];
+                    load_matrix(b, keys + swizzled(i * 16 + row_of_b(lane), 2 * step + chunk_of_b(lane), KEY_BYTES));
+#pragma unroll
+                    for (int m = 0; m < TILES_M; m++) {
+                        const unsigned(&queries)[4] = QUERIES_IN_REGISTERS ? query[QUERIES_IN_REGISTERS ? step : 0] : a[m];
+                        mma(score[m][2 * i], queries, b[0], b[1]);
+                        mma(score[m][2 * i + 1], queries, b[2], b[3]);
+                    }
+                }
+            }
+
+            float2 factor[TILES_M];
+            bool grown = false;
+#pragma unroll
+            for (int m = 0; m < TILES_M; m++) {
+                factor[m] = weigh(score[m], state[m], log2_scale, token, visible[m], token + BLOCK_N > visible_to_all);
+                grown |= factor[m].x != 1.0f || factor[m].y != 1.0f;
+            }
+            if (__any_sync(~0u, grown))
+#pragma unroll
+                for (int m = 0; m < TILES_M; m++)
+                    scale_rows(sum[m], factor[m].x, factor[m].y);
+
+#pragma unroll
+            for (int step = 0; step < BLOCK_N / 16; step++) {
+                unsigned weights[TILES_M][4];
+#pragma unroll
+                for (int m = 0; m < TILES_M; m++)
+                    pack_a(weights[m], score[m][2 * step], score[m][2 * step + 1]);
+#pragma unroll
+                for (int i = 0; i < D / 16; i++) {
+                    unsigned b[4];
+                    load_transposed(b, values + swizzled(step * 16 + row_of_t(lane), 2 * i + chunk_of_t(lane), VALUE_BYTES));
+#pragma unroll
+                    for (int m = 0; m < TILES_M; m++) {
+                        mma(sum[m][2 * i], weights[m], b[0], b[1]);
+                        mma(sum[m][2 * i + 1], weights[m], b[2], b[3]);
+                    }
+                }
+            }
+            /* All lanes have done with the tile, whose place the copies begun next take. */
+            __syncwarp();
+        }
+
+#pragma unroll
+        for (int m = 0; m < TILES_M; m++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float total = sum_of_quad(state[m][r].total), factor = reciprocal_total(total);
+                int row = m * 16 + group + 8 * r;
+                if (row >= present_rows)
+                    continue;
+                long long index_of_row = it.split * work.b * work.h * work.s + it.row + row;
+                output *to = result + index_of_row * D + quad * 2;
+#pragma unroll
+                for (int i = 0; i < D / 8; i++)
+                    store_pair(to + i * 8, sum[m][i][2 * r] * factor, sum[m][i][2 * r + 1] * factor);
+                if (lse && quad == 0)
+                    lse[index_of_row] = lse_of({state[m][r].shift, total});
+            }
+    }
+}
+
+#endif
