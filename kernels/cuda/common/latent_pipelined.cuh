@@ -52,24 +52,32 @@ static_assert(BLOCK_N % (2 * SOFTMAX_LANES) == 0, "");
 #define WEIGHT_BYTES (BLOCK_M * WEIGHT_STRIDE * 2)
 /* Shared memory of a block: QUERY_BYTES + STAGES * STAGE_BYTES + SCORE_BYTES + WEIGHT_BYTES + BLOCK_M * 4. */
 
-/* Copies `rows` rows (of at most `total`) of a matrix [first K | second P] to swizzled shared memory; the others become 0. */
-template <int total> INLINE void copy_rows(unsigned to, const element *first, const element *second, int rows)
+/* Chunks that each thread copies of a matrix of `rows` rows [first K | second P]. */
+template <int rows> constexpr int copies_of = (rows * K / CHUNK_ELEMENTS + THREADS - 1) / THREADS + (rows * P / CHUNK_ELEMENTS + THREADS - 1) / THREADS;
+
+/* The i'th of them, to swizzled shared memory; rows from `present` on become 0. */
+template <int rows> INLINE void copy_one(int i, unsigned to, const element *first, const element *second, int present)
 {
     constexpr int first_chunks = K / CHUNK_ELEMENTS, second_chunks = P / CHUNK_ELEMENTS;
-#pragma unroll
-    for (int i = 0; i < (total * first_chunks + THREADS - 1) / THREADS; i++) {
+    constexpr int first_copies = (rows * first_chunks + THREADS - 1) / THREADS;
+    if (i < first_copies) {
         int index = i * THREADS + threadIdx.x, row = index / first_chunks, chunk = index % first_chunks;
-        if (total * first_chunks % THREADS == 0 || row < total)
-            copy_async(to + swizzled(row, chunk, ROW_BYTES), row < rows ? first + (long long)row * K + chunk * CHUNK_ELEMENTS : first,
-                       row < rows);
-    }
-#pragma unroll
-    for (int i = 0; i < (total * second_chunks + THREADS - 1) / THREADS; i++) {
-        int index = i * THREADS + threadIdx.x, row = index / second_chunks, chunk = index % second_chunks;
-        if (total * second_chunks % THREADS == 0 || row < total)
+        if (rows * first_chunks % THREADS == 0 || row < rows)
+            copy_async(to + swizzled(row, chunk, ROW_BYTES), row < present ? first + (long long)row * K + chunk * CHUNK_ELEMENTS : first,
+                       row < present);
+    } else {
+        int index = (i - first_copies) * THREADS + threadIdx.x, row = index / second_chunks, chunk = index % second_chunks;
+        if (rows * second_chunks % THREADS == 0 || row < rows)
             copy_async(to + swizzled(row, first_chunks + chunk, ROW_BYTES),
-                       row < rows ? second + (long long)row * P + chunk * CHUNK_ELEMENTS : second, row < rows);
+                       row < present ? second + (long long)row * P + chunk * CHUNK_ELEMENTS : second, row < present);
     }
+}
+
+template <int rows> INLINE void copy_rows(unsigned to, const element *first, const element *second, int present)
+{
+#pragma unroll
+    for (int i = 0; i < copies_of<rows>; i++)
+        copy_one<rows>(i, to, first, second, present);
 }
 
 /* The work of a whole grid of any size: `splits` parts of the first `tokens` of the t tokens, for all queries.
@@ -138,6 +146,7 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
             clear(sum[m]);
         row_state state = no_keys();
         const int visible = visible_keys(t, s, ((long long)row_block * BLOCK_M + softmax_row) % s, causal, end);
+        const int visible_to_all = visible_keys(t, s, 0, causal, end);
 
         int slot = 0;
         for (int tile = 0; tile < tiles; tile++) {
@@ -145,13 +154,11 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
             wait_for_copies<STAGES - 2>();
             /* The tile has come, for all threads; and all have done with the one before, whose place the next takes. */
             __syncthreads();
-            {
-                int ahead = tile + STAGES - 1, free_slot = slot == 0 ? STAGES - 1 : slot - 1;
-                if (ahead < tiles)
-                    copy_rows<BLOCK_N>(stage_base + free_slot * STAGE_BYTES, z_tile + (long long)ahead * BLOCK_N * K,
-                                       kpe_tile + (long long)ahead * BLOCK_N * P, end - start - ahead * BLOCK_N);
-                commit_copies();
-            }
+            const int ahead = tile + STAGES - 1, free_slot = slot == 0 ? STAGES - 1 : slot - 1;
+            const int ahead_rows = ahead < tiles ? end - start - ahead * BLOCK_N : 0;
+            const element *z_ahead = z_tile + (ahead < tiles ? (long long)ahead * BLOCK_N * K : 0);
+            const element *kpe_ahead = kpe_tile + (ahead < tiles ? (long long)ahead * BLOCK_N * P : 0);
+            const unsigned ahead_stage = stage_base + free_slot * STAGE_BYTES;
             const unsigned stage = stage_base + slot * STAGE_BYTES;
             slot = slot == STAGES - 1 ? 0 : slot + 1;
 
@@ -161,6 +168,10 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
                 clear(score[m]);
 #pragma unroll
             for (int step = 0; step < SCORE_STEPS; step++) {
+                /* The copies ahead are begun bit by bit, so that the tensor cores need not wait for them. */
+#pragma unroll
+                for (int i = step * copies_of<BLOCK_N> / SCORE_STEPS; i < (step + 1) * copies_of<BLOCK_N> / SCORE_STEPS; i++)
+                    copy_one<BLOCK_N>(i, ahead_stage, z_ahead, kpe_ahead, ahead_rows);
                 unsigned query[SCORE_TILES_M][4], key[(SCORE_TILES_N + 1) / 2][4];
 #pragma unroll
                 for (int m = 0; m < SCORE_TILES_M; m++)
@@ -180,6 +191,7 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
                     for (int m = 0; m < SCORE_TILES_M; m++)
                         mma(score[m][n], query[m], key[n / 2][n % 2 * 2], key[n / 2][n % 2 * 2 + 1]);
             }
+            commit_copies();
 #pragma unroll
             for (int m = 0; m < SCORE_TILES_M; m++)
 #pragma unroll
@@ -195,8 +207,7 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
             float largest = NO_SCORE;
 #pragma unroll
             for (int i = 0; i < SOFTMAX_PAIRS; i++) {
-                int column = softmax_column + i * 2 * SOFTMAX_LANES;
-                const float *from = scores + softmax_row * SCORE_STRIDE + column;
+                const float *from = scores + softmax_row * SCORE_STRIDE + softmax_column + i * 2 * SOFTMAX_LANES;
                 weight[i] = *reinterpret_cast<const float2 *>(from);
 #pragma unroll
                 for (int part_k = 1; part_k < SCORE_K; part_k++) {
@@ -204,18 +215,25 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
                     weight[i].x += more.x;
                     weight[i].y += more.y;
                 }
-                weight[i].x = token + column < visible ? weight[i].x * log2_scale : NO_SCORE;
-                weight[i].y = token + column + 1 < visible ? weight[i].y * log2_scale : NO_SCORE;
-                largest = fmaxf(largest, fmaxf(weight[i].x, weight[i].y));
             }
+            if (token + BLOCK_N > visible_to_all)
+#pragma unroll
+                for (int i = 0; i < SOFTMAX_PAIRS; i++) {
+                    int column = token + softmax_column + i * 2 * SOFTMAX_LANES;
+                    weight[i].x = column < visible ? weight[i].x : NO_SCORE;
+                    weight[i].y = column + 1 < visible ? weight[i].y : NO_SCORE;
+                }
+#pragma unroll
+            for (int i = 0; i < SOFTMAX_PAIRS; i++)
+                largest = fmaxf(largest, fmaxf(weight[i].x, weight[i].y));
 #pragma unroll
             for (int other = 1; other < SOFTMAX_LANES; other *= 2)
                 largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, other));
-            const float factor = follow(state, largest), shift = subtrahend(state);
+            const float factor = follow(state, largest * log2_scale), shift = subtrahend(state);
 #pragma unroll
             for (int i = 0; i < SOFTMAX_PAIRS; i++) {
-                weight[i].x = power_of_two(weight[i].x - shift);
-                weight[i].y = power_of_two(weight[i].y - shift);
+                weight[i].x = power_of_two(fmaf(weight[i].x, log2_scale, -shift));
+                weight[i].y = power_of_two(fmaf(weight[i].y, log2_scale, -shift));
                 state.total += weight[i].x + weight[i].y;
                 weights[(softmax_row * WEIGHT_STRIDE + softmax_column) / 2 + i * SOFTMAX_LANES] = pack(weight[i].x, weight[i].y);
             }

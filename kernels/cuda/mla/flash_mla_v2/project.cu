@@ -1,14 +1,14 @@
 /* flash_mla v2, stage project: merges the parts of the splits by their log-sum-exp, and o = latent · w_uv.
  *
- * What differs from v1: tiles come in the background to swizzled shared memory, and their sizes are tuned; see
- * project_pipelined.cuh. */
+ * What differs from v1: a head's w_uv stays in shared memory, read once, while all rows of the head pass by in the
+ * background; see project_pipelined.cuh. */
 #include "../../common/project_pipelined.cuh"
 
 /* part [splits,b,h,s,K], lse [splits,b,h,s] (base 2), w_uv [h,K,D], o [b,h,s,D].
- * Block (x, y, z): of the b * s rows of head y those from BLOCK_M * x on, columns from BLOCK_N * z on. */
+ * Block (x, y, z): groups of BLOCK_M of the b * s rows from x on, head y, columns from BLOCK_N * z on. */
 extern "C" __global__ void __launch_bounds__(THREADS)
     project(const element *part, const float *lse, const element *w_uv, element *o, long long b, long long s, long long h,
             long long splits)
 {
-    merge_and_project(part, lse, (int)splits, nullptr, nullptr, 0, w_uv, o, b, s, h, blockIdx.y, blockIdx.x, blockIdx.z);
+    merge_and_project<false>(part, lse, (int)splits, nullptr, nullptr, 0, w_uv, o, b, s, h);
 }
