@@ -58,22 +58,6 @@ INLINE piece piece_of(const decompressed_work &work, int index)
     return it;
 }
 
-/* Copies `rows` rows of `dims` elements, of at most `total`, by one warp, into chunks from `first_chunk` on; the others
- * become 0. */
-template <int dims, int total, int row_bytes>
-INLINE void copy_rows(unsigned to, int first_chunk, const element *from, long long stride, int rows)
-{
-    constexpr int chunks = dims / CHUNK_ELEMENTS;
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < (total * chunks + 31) / 32; i++) {
-        int index = i * 32 + lane, row = index / chunks, chunk = index % chunks;
-        if (total * chunks % 32 == 0 || row < total)
-            copy_async(to + swizzled(row, first_chunk + chunk, row_bytes), row < rows ? from + row * stride + chunk * CHUNK_ELEMENTS : from,
-                       row < rows);
-    }
-}
-
 /* Pieces are dealt out to the warps of the grid in turn. A split leaves its result, normalised by itself, at
  * to [splits,b,h,s,D], of elements or floats, and its lse (base 2) at lse [splits,b,h,s] unless that is null.
  *
@@ -88,17 +72,25 @@ INLINE void attend_decompressed(const decompressed_work &work, output *result, f
     const float log2_scale = scale * LOG2_E;
     const int pieces = (int)(work.b * work.h * ((work.s + BLOCK_M - 1) / BLOCK_M) * work.splits), step_pieces = gridDim.x * WARPS;
 
-    /* The tile to be copied next. */
+    /* The tile to be copied next, from this lane's first chunk on. */
     int ahead_piece = blockIdx.x * WARPS + warp, ahead_left = 0, ahead_slot = 0;
     const element *ahead_key = work.key, *ahead_value = work.value, *ahead_pe = work.kpe;
+    const long long token_stride = work.h * D;
+    tile_copy<32, D, BLOCK_N, KEY_BYTES, 0> key_copy(lane);
+    tile_copy<32, P, BLOCK_N, KEY_BYTES, D / CHUNK_ELEMENTS> pe_copy(lane);
+    tile_copy<32, D, BLOCK_N, VALUE_BYTES, 0> value_copy(lane);
+    key_copy.keep_places();
+    pe_copy.keep_places();
+    value_copy.keep_places();
+    const long long first_of_tokens = key_copy.first(token_stride), first_of_pe = pe_copy.first(P);
     auto find_ahead = [&]() {
         while (ahead_piece < pieces) {
             piece next = piece_of(work, ahead_piece);
             if (next.end > next.start) {
                 ahead_left = next.end - next.start;
-                ahead_key = work.key + next.key_row * D;
-                ahead_value = work.value + next.key_row * D;
-                ahead_pe = work.kpe + next.pe_row * P;
+                ahead_key = work.key + next.key_row * D + first_of_tokens;
+                ahead_value = work.value + next.key_row * D + first_of_tokens;
+                ahead_pe = work.kpe + next.pe_row * P + first_of_pe;
                 return;
             }
             ahead_piece += step_pieces;
@@ -107,12 +99,18 @@ INLINE void attend_decompressed(const decompressed_work &work, output *result, f
     auto copy_ahead = [&]() {
         if (ahead_piece < pieces) {
             const unsigned stage = ring + ahead_slot * STAGE_BYTES;
-            copy_rows<D, BLOCK_N, KEY_BYTES>(stage, 0, ahead_key, work.h * D, ahead_left);
-            copy_rows<P, BLOCK_N, KEY_BYTES>(stage, D / CHUNK_ELEMENTS, ahead_pe, P, ahead_left);
-            copy_rows<D, BLOCK_N, VALUE_BYTES>(stage + BLOCK_N * KEY_BYTES, 0, ahead_value, work.h * D, ahead_left);
+            if (ahead_left >= BLOCK_N) {
+                key_copy.begin_all(stage, ahead_key, token_stride);
+                pe_copy.begin_all(stage, ahead_pe, P);
+                value_copy.begin_all(stage + BLOCK_N * KEY_BYTES, ahead_value, token_stride);
+            } else {
+                key_copy.begin(stage, ahead_key - first_of_tokens, token_stride, ahead_left);
+                pe_copy.begin(stage, ahead_pe - first_of_pe, P, ahead_left);
+                value_copy.begin(stage + BLOCK_N * KEY_BYTES, ahead_value - first_of_tokens, token_stride, ahead_left);
+            }
             ahead_slot = ahead_slot == STAGES - 1 ? 0 : ahead_slot + 1;
-            ahead_key += BLOCK_N * work.h * D;
-            ahead_value += BLOCK_N * work.h * D;
+            ahead_key += BLOCK_N * token_stride;
+            ahead_value += BLOCK_N * token_stride;
             ahead_pe += BLOCK_N * P;
             ahead_left -= BLOCK_N;
             if (ahead_left <= 0) {
@@ -126,6 +124,17 @@ INLINE void attend_decompressed(const decompressed_work &work, output *result, f
 #pragma unroll
     for (int i = 0; i < STAGES - 1; i++)
         copy_ahead();
+
+    /* Where this lane's rows of the tiles begin: chunks are swizzled within groups of 8, so 4 steps of 2 repeat. */
+    unsigned query_offset[4], key_offset[4], value_offset[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        query_offset[i] = query_base + swizzled(row_of_a(lane), 2 * i + chunk_of_a(lane), KEY_BYTES);
+        key_offset[i] = swizzled(row_of_b(lane), 2 * i + chunk_of_b(lane), KEY_BYTES);
+        value_offset[i] = BLOCK_N * KEY_BYTES + swizzled(row_of_t(lane), 2 * i + chunk_of_t(lane), VALUE_BYTES);
+        keep(key_offset[i]);
+        keep(value_offset[i]);
+    }
 
     int slot = 0;
     for (int index = blockIdx.x * WARPS + warp; index < pieces; index += step_pieces) {
@@ -177,32 +186,43 @@ INLINE void attend_decompressed(const decompressed_work &work, output *result, f
             wait_for_copies<STAGES - 1>();
             /* What all lanes have copied has come. */
             __syncwarp();
-            const unsigned keys = ring + slot * STAGE_BYTES, values = keys + BLOCK_N * KEY_BYTES;
+            const unsigned stage = ring + slot * STAGE_BYTES;
             slot = slot == STAGES - 1 ? 0 : slot + 1;
 
-            float score[TILES_M][TILES_N][4];
+            /* With 16 queries even and odd steps are summed apart: half as many products wait for one another. */
+            float score[TILES_M][TILES_N][4], odd_score[TILES_M][TILES_N][4];
 #pragma unroll
-            for (int m = 0; m < TILES_M; m++)
+            for (int m = 0; m < TILES_M; m++) {
                 clear(score[m]);
+                clear(odd_score[m]);
+            }
 #pragma unroll
             for (int step = 0; step < SCORE_STEPS; step++) {
                 unsigned a[TILES_M][4];
                 if (!QUERIES_IN_REGISTERS)
 #pragma unroll
                     for (int m = 0; m < TILES_M; m++)
-                        load_matrix(a[m], query_base + swizzled(m * 16 + row_of_a(lane), 2 * step + chunk_of_a(lane), KEY_BYTES));
+                        load_matrix(a[m], query_offset[step % 4] + step / 4 * 128 + m * 16 * KEY_BYTES);
 #pragma unroll
                 for (int i = 0; i < TILES_N / 2; i++) {
                     unsigned b[4];
-                    load_matrix(b, keys + swizzled(i * 16 + row_of_b(lane), 2 * step + chunk_of_b(lane), KEY_BYTES));
+                    load_matrix(b, stage + key_offset[step % 4] + step / 4 * 128 + i * 16 * KEY_BYTES);
 #pragma unroll
                     for (int m = 0; m < TILES_M; m++) {
                         const unsigned(&queries)[4] = QUERIES_IN_REGISTERS ? query[QUERIES_IN_REGISTERS ? step : 0] : a[m];
-                        mma(score[m][2 * i], queries, b[0], b[1]);
-                        mma(score[m][2 * i + 1], queries, b[2], b[3]);
+                        mma(step % 2 == 0 || TILES_M > 1 ? score[m][2 * i] : odd_score[m][2 * i], queries, b[0], b[1]);
+                        mma(step % 2 == 0 || TILES_M > 1 ? score[m][2 * i + 1] : odd_score[m][2 * i + 1], queries, b[2], b[3]);
                     }
                 }
             }
+
+#pragma unroll
+            for (int m = 0; m < TILES_M; m++)
+#pragma unroll
+                for (int n = 0; n < TILES_N; n++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++)
+                        score[m][n][i] += odd_score[m][n][i];
 
             float2 factor[TILES_M];
             bool grown = false;
@@ -225,7 +245,7 @@ INLINE void attend_decompressed(const decompressed_work &work, output *result, f
 #pragma unroll
                 for (int i = 0; i < D / 16; i++) {
                     unsigned b[4];
-                    load_transposed(b, values + swizzled(step * 16 + row_of_t(lane), 2 * i + chunk_of_t(lane), VALUE_BYTES));
+                    load_transposed(b, stage + value_offset[i % 4] + i / 4 * 128 + step * 16 * VALUE_BYTES);
 #pragma unroll
                     for (int m = 0; m < TILES_M; m++) {
                         mma(sum[m][2 * i], weights[m], b[0], b[1]);

@@ -4,13 +4,18 @@
  * BLOCK_M of them through the tokens of a split, BLOCK_N at a time. A tile of tokens [BLOCK_N][K + P] is loaded once, by
  * cp.async STAGES - 1 tiles ahead, and serves as keys and (its first K columns) as values.
  *
- * The accumulators, BLOCK_M x K floats, fill the registers of 8 warps, and what limits the kernel then is reading shared
- * memory for the mma; each product is dealt out so that a warp reads little for what it computes:
- *   - scores: SCORE_K x SCORE_M x (8 / SCORE_K / SCORE_M) warps along the dimensions, the queries and the tokens. Every
+ * The accumulators, BLOCK_M x K floats, fill the registers of 8 warps. Two teams of 4 warps have half of the queries each
+ * and go through the same tiles, the second team behind the first, so that one multiplies while the other takes its
+ * softmax. They never wait for the whole block, only, by named barriers, the second team for a tile to have come and the
+ * first, which also does all the copying, for a place in the ring to be free.
+ *
+ * What limits the kernel then is reading shared memory for the mma, and within a team each product is dealt out so that a
+ * warp reads little for what it computes:
+ *   - scores: SCORE_K x SCORE_M x (4 / SCORE_K / SCORE_M) warps along the dimensions, the queries and the tokens. Every
  *     SCORE_K'th group of 16 dimensions is a warp's own, and the partial sums meet in shared memory.
  *   - softmax: a warp takes whole rows from there, so their maxima need no further exchange. It writes the weights,
  *     rounded to elements, to shared memory.
- *   - values: a warp takes K / 8 columns for all rows: a token is read from shared memory once.
+ *   - values: a warp takes K / 4 columns for all rows of its team.
  *
  * Before inclusion: K, P, BLOCK_M (32 or 64), BLOCK_N (a multiple of 16), STAGES, SCORE_K (1, 2 or 4), SCORE_M. */
 #ifndef COMMON_LATENT_PIPELINED_CUH
@@ -20,26 +25,28 @@
 #include "softmax.cuh"
 
 #define THREADS 256
-#define WARPS 8
-#define SCORE_N (WARPS / SCORE_K / SCORE_M)
+#define TEAM_THREADS 128
+#define TEAM_WARPS 4
+#define TEAM_M (BLOCK_M / 2)
+#define SCORE_N (TEAM_WARPS / SCORE_K / SCORE_M)
 
 /* Scores of a warp: m x n tiles of mma. */
-#define SCORE_TILES_M (BLOCK_M / SCORE_M / 16)
+#define SCORE_TILES_M (TEAM_M / SCORE_M / 16)
 #define SCORE_TILES_N (BLOCK_N / SCORE_N / 8)
 #define SCORE_STEPS ((K + P) / 16 / SCORE_K)
 /* Values of a warp: pairs of n tiles, 16 columns. */
-#define VALUE_TILES_M (BLOCK_M / 16)
-#define VALUE_PAIRS (K / WARPS / 16)
+#define VALUE_TILES_M (TEAM_M / 16)
+#define VALUE_PAIRS (K / TEAM_WARPS / 16)
 /* Softmax: rows of a warp and lanes of a row; each lane has pairs of columns. */
-#define SOFTMAX_ROWS (BLOCK_M / WARPS)
+#define SOFTMAX_ROWS (TEAM_M / TEAM_WARPS)
 #define SOFTMAX_LANES (32 / SOFTMAX_ROWS)
 #define SOFTMAX_PAIRS (BLOCK_N / 2 / SOFTMAX_LANES)
 
 static_assert(SCORE_K == 1 || SCORE_K == 2 || SCORE_K == 4, "a warp's chunks repeat every 8");
-static_assert(SCORE_K * SCORE_M * SCORE_N == WARPS && BLOCK_M % (16 * SCORE_M) == 0 && BLOCK_N % (8 * SCORE_N) == 0, "");
-static_assert((K + P) % (16 * SCORE_K) == 0 && P % 8 == 0 && K % (16 * WARPS) == 0, "");
+static_assert(SCORE_K * SCORE_M * SCORE_N == TEAM_WARPS && TEAM_M % (16 * SCORE_M) == 0 && BLOCK_N % (8 * SCORE_N) == 0, "");
+static_assert((K + P) % (16 * SCORE_K) == 0 && P % 8 == 0 && K % (16 * TEAM_WARPS) == 0, "");
 static_assert(BLOCK_M == 32 || BLOCK_M == 64, "a softmax row belongs to 4 or 8 lanes");
-static_assert(BLOCK_N % (2 * SOFTMAX_LANES) == 0, "");
+static_assert(BLOCK_N % (2 * SOFTMAX_LANES) == 0 && STAGES >= 2, "");
 
 #define ROW_BYTES SWIZZLED_ROW(K + P)
 /* Rows of scores and of weights are padded so that neighbouring rows lie in other banks. */
@@ -52,32 +59,31 @@ static_assert(BLOCK_N % (2 * SOFTMAX_LANES) == 0, "");
 #define WEIGHT_BYTES (BLOCK_M * WEIGHT_STRIDE * 2)
 /* Shared memory of a block: QUERY_BYTES + STAGES * STAGE_BYTES + SCORE_BYTES + WEIGHT_BYTES + BLOCK_M * 4. */
 
-/* Chunks that each thread copies of a matrix of `rows` rows [first K | second P]. */
-template <int rows> constexpr int copies_of = (rows * K / CHUNK_ELEMENTS + THREADS - 1) / THREADS + (rows * P / CHUNK_ELEMENTS + THREADS - 1) / THREADS;
+/* Named barriers: one of each team; that a tile has come and that a place is free, of even and of odd tiles; and that the
+ * first team has its first scores. */
+enum { TEAM_BARRIER = 1, TILE_BARRIER = 3, FREE_BARRIER = 5, ORDER_BARRIER = 7 };
 
-/* The i'th of them, to swizzled shared memory; rows from `present` on become 0. */
-template <int rows> INLINE void copy_one(int i, unsigned to, const element *first, const element *second, int present)
+/* Waits until `threads` threads have come to the barrier. */
+INLINE void barrier_wait(int barrier, int threads)
 {
-    constexpr int first_chunks = K / CHUNK_ELEMENTS, second_chunks = P / CHUNK_ELEMENTS;
-    constexpr int first_copies = (rows * first_chunks + THREADS - 1) / THREADS;
-    if (i < first_copies) {
-        int index = i * THREADS + threadIdx.x, row = index / first_chunks, chunk = index % first_chunks;
-        if (rows * first_chunks % THREADS == 0 || row < rows)
-            copy_async(to + swizzled(row, chunk, ROW_BYTES), row < present ? first + (long long)row * K + chunk * CHUNK_ELEMENTS : first,
-                       row < present);
-    } else {
-        int index = (i - first_copies) * THREADS + threadIdx.x, row = index / second_chunks, chunk = index % second_chunks;
-        if (rows * second_chunks % THREADS == 0 || row < rows)
-            copy_async(to + swizzled(row, first_chunks + chunk, ROW_BYTES),
-                       row < present ? second + (long long)row * P + chunk * CHUNK_ELEMENTS : second, row < present);
-    }
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-template <int rows> INLINE void copy_rows(unsigned to, const element *first, const element *second, int present)
+/* Comes to the barrier and goes on. */
+INLINE void barrier_pass(int barrier, int threads)
 {
-#pragma unroll
-    for (int i = 0; i < copies_of<rows>; i++)
-        copy_one<rows>(i, to, first, second, present);
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+/* Waits, and says whether `value` held for any of the threads. */
+INLINE bool barrier_any(int barrier, int threads, bool value)
+{
+    unsigned any;
+    asm volatile("{.reg .pred mine, any; setp.ne.u32 mine, %1, 0; bar.red.or.pred any, %2, %3, mine; selp.u32 %0, 1, 0, any;}"
+                 : "=r"(any)
+                 : "r"((unsigned)value), "r"(barrier), "r"(threads)
+                 : "memory");
+    return any != 0;
 }
 
 /* The work of a whole grid of any size: `splits` parts of the first `tokens` of the t tokens, for all queries.
@@ -89,13 +95,14 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
                           int splits)
 {
     extern __shared__ __align__(128) char shared[];
-    float *scores = reinterpret_cast<float *>(shared + QUERY_BYTES + STAGES * STAGE_BYTES);
-    unsigned *weights = reinterpret_cast<unsigned *>(reinterpret_cast<char *>(scores) + SCORE_BYTES);
-    float *factors = reinterpret_cast<float *>(reinterpret_cast<char *>(weights) + WEIGHT_BYTES);
+    /* Warp and thread count within the team. */
+    const int team = threadIdx.x / TEAM_THREADS, warp = threadIdx.x / 32 % TEAM_WARPS, lane = threadIdx.x % 32;
+    const int group = lane / 4, quad = lane % 4;
+    const bool first_team = team == 0;
+    float *scores = reinterpret_cast<float *>(shared + QUERY_BYTES + STAGES * STAGE_BYTES) + team * (SCORE_BYTES / 8);
+    unsigned *weights = reinterpret_cast<unsigned *>(shared + QUERY_BYTES + STAGES * STAGE_BYTES + SCORE_BYTES) + team * (WEIGHT_BYTES / 8);
+    float *factors = reinterpret_cast<float *>(shared + QUERY_BYTES + STAGES * STAGE_BYTES + SCORE_BYTES + WEIGHT_BYTES) + team * TEAM_M;
     const unsigned query_base = shared_address(shared), stage_base = query_base + QUERY_BYTES;
-    const unsigned weight_base = shared_address(weights);
-
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
     const float log2_scale = scale * LOG2_E;
 
     /* Scores: this warp's dimensions, queries and tokens. Chunks repeat every 8, so few offsets serve all steps. */
@@ -104,18 +111,20 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
     unsigned query_offset[offsets], key_offset[offsets];
 #pragma unroll
     for (int i = 0; i < offsets; i++) {
-        int chunk = 2 * (SCORE_K * i + score_k);
-        query_offset[i] = query_base + swizzled(score_m * SCORE_TILES_M * 16 + row_of_a(lane), chunk + chunk_of_a(lane), ROW_BYTES);
+        const int chunk = 2 * (SCORE_K * i + score_k);
+        query_offset[i] = query_base + swizzled(team * TEAM_M + score_m * SCORE_TILES_M * 16 + row_of_a(lane), chunk + chunk_of_a(lane), ROW_BYTES);
         key_offset[i] = swizzled(score_n * SCORE_TILES_N * 8 + row_of_b(lane), chunk + chunk_of_b(lane), ROW_BYTES);
     }
-    /* Values: this warp's columns. */
-    unsigned value_offset[VALUE_PAIRS];
+    /* Values: this warp's columns, likewise. */
+    unsigned value_offset[4];
 #pragma unroll
-    for (int i = 0; i < VALUE_PAIRS; i++)
+    for (int i = 0; i < 4; i++)
         value_offset[i] = swizzled(row_of_t(lane), 2 * (warp * VALUE_PAIRS + i) + chunk_of_t(lane), ROW_BYTES);
-    const unsigned weight_offset = weight_base + row_of_a(lane) * WEIGHT_STRIDE * 2 + chunk_of_a(lane) * CHUNK;
+    const unsigned weight_offset = shared_address(weights) + row_of_a(lane) * WEIGHT_STRIDE * 2 + chunk_of_a(lane) * CHUNK;
     /* Softmax: this lane's row and first column. */
     const int softmax_row = warp * SOFTMAX_ROWS + lane / SOFTMAX_LANES, softmax_column = lane % SOFTMAX_LANES * 2;
+    const tile_copy<TEAM_THREADS, K, BLOCK_N, ROW_BYTES, 0> z_copy(threadIdx.x);
+    const tile_copy<TEAM_THREADS, P, BLOCK_N, ROW_BYTES, K / CHUNK_ELEMENTS> kpe_copy(threadIdx.x);
 
     const long long rows = h * s;
     const int row_blocks = (int)((rows + BLOCK_M - 1) / BLOCK_M), items = (int)b * splits * row_blocks;
@@ -128,37 +137,62 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
         const int tiles = (int)((long long)all_tiles * (split + 1) / splits) - first_tile;
         const int start = first_tile * BLOCK_N;
         const int end = (int)(tokens - start < (long long)tiles * BLOCK_N ? tokens : start + (long long)tiles * BLOCK_N);
-        const element *z_tile = z + (request * t + start) * K, *kpe_tile = kpe + (request * t + start) * P;
-
-        __syncthreads();
-        copy_rows<BLOCK_M>(query_base, qc + first_row * K, qpe + first_row * P, present_rows);
-#pragma unroll
-        for (int i = 0; i < STAGES - 1; i++) {
-            if (i < tiles)
-                copy_rows<BLOCK_N>(stage_base + i * STAGE_BYTES, z_tile + (long long)i * BLOCK_N * K,
-                                   kpe_tile + (long long)i * BLOCK_N * P, end - start - i * BLOCK_N);
+        const element *z_ahead = z + (request * t + start) * K, *kpe_ahead = kpe + (request * t + start) * P;
+        int ahead = 0, ahead_slot = 0;
+        auto copy_ahead = [&]() {
+            if (ahead < tiles) {
+                const unsigned stage = stage_base + ahead_slot * STAGE_BYTES;
+                const int left = end - start - ahead * BLOCK_N;
+                if (left >= BLOCK_N) {
+                    z_copy.begin_all(stage, z_ahead + z_copy.first(K), K);
+                    kpe_copy.begin_all(stage, kpe_ahead + kpe_copy.first(P), P);
+                } else {
+                    z_copy.begin(stage, z_ahead, K, left);
+                    kpe_copy.begin(stage, kpe_ahead, P, left);
+                }
+                z_ahead += BLOCK_N * K;
+                kpe_ahead += BLOCK_N * P;
+                ahead_slot = ahead_slot == STAGES - 1 ? 0 : ahead_slot + 1;
+                ahead++;
+            }
             commit_copies();
-        }
+        };
+
+        /* All have done with the item before; all copy the queries, and the first team the first tiles. */
+        __syncthreads();
+        tile_copy<THREADS, K, BLOCK_M, ROW_BYTES, 0>(threadIdx.x).begin(query_base, qc + first_row * K, K, present_rows);
+        tile_copy<THREADS, P, BLOCK_M, ROW_BYTES, K / CHUNK_ELEMENTS>(threadIdx.x).begin(query_base, qpe + first_row * P, P, present_rows);
+        commit_copies();
+        if (first_team)
+#pragma unroll 1
+            for (int i = 0; i < STAGES - 1; i++)
+                copy_ahead();
+        if (first_team)
+            wait_for_copies<STAGES - 1>();
+        else
+            wait_for_copies<0>();
+        __syncthreads();
 
         float sum[VALUE_TILES_M][2 * VALUE_PAIRS][4];
 #pragma unroll
         for (int m = 0; m < VALUE_TILES_M; m++)
             clear(sum[m]);
         row_state state = no_keys();
-        const int visible = visible_keys(t, s, ((long long)row_block * BLOCK_M + softmax_row) % s, causal, end);
+        const int visible = visible_keys(t, s, ((long long)row_block * BLOCK_M + team * TEAM_M + softmax_row) % s, causal, end);
         const int visible_to_all = visible_keys(t, s, 0, causal, end);
 
         int slot = 0;
         for (int tile = 0; tile < tiles; tile++) {
             const int token = start + tile * BLOCK_N;
-            wait_for_copies<STAGES - 2>();
-            /* The tile has come, for all threads; and all have done with the one before, whose place the next takes. */
-            __syncthreads();
-            const int ahead = tile + STAGES - 1, free_slot = slot == 0 ? STAGES - 1 : slot - 1;
-            const int ahead_rows = ahead < tiles ? end - start - ahead * BLOCK_N : 0;
-            const element *z_ahead = z_tile + (ahead < tiles ? (long long)ahead * BLOCK_N * K : 0);
-            const element *kpe_ahead = kpe_tile + (ahead < tiles ? (long long)ahead * BLOCK_N * P : 0);
-            const unsigned ahead_stage = stage_base + free_slot * STAGE_BYTES;
+            if (first_team) {
+                wait_for_copies<STAGES - 2>();
+                barrier_wait(TEAM_BARRIER, TEAM_THREADS);
+                barrier_pass(TILE_BARRIER + tile % 2, THREADS);
+            } else {
+                barrier_wait(TILE_BARRIER + tile % 2, THREADS);
+                if (tile == 0)
+                    barrier_wait(ORDER_BARRIER, THREADS);
+            }
             const unsigned stage = stage_base + slot * STAGE_BYTES;
             slot = slot == STAGES - 1 ? 0 : slot + 1;
 
@@ -168,10 +202,6 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
                 clear(score[m]);
 #pragma unroll
             for (int step = 0; step < SCORE_STEPS; step++) {
-                /* The copies ahead are begun bit by bit, so that the tensor cores need not wait for them. */
-#pragma unroll
-                for (int i = step * copies_of<BLOCK_N> / SCORE_STEPS; i < (step + 1) * copies_of<BLOCK_N> / SCORE_STEPS; i++)
-                    copy_one<BLOCK_N>(i, ahead_stage, z_ahead, kpe_ahead, ahead_rows);
                 unsigned query[SCORE_TILES_M][4], key[(SCORE_TILES_N + 1) / 2][4];
 #pragma unroll
                 for (int m = 0; m < SCORE_TILES_M; m++)
@@ -191,17 +221,24 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
                     for (int m = 0; m < SCORE_TILES_M; m++)
                         mma(score[m][n], query[m], key[n / 2][n % 2 * 2], key[n / 2][n % 2 * 2 + 1]);
             }
-            commit_copies();
 #pragma unroll
             for (int m = 0; m < SCORE_TILES_M; m++)
 #pragma unroll
                 for (int n = 0; n < SCORE_TILES_N; n++) {
-                    float *to = scores + (score_k * BLOCK_M + (score_m * SCORE_TILES_M + m) * 16 + group) * SCORE_STRIDE +
+                    float *to = scores + (score_k * TEAM_M + (score_m * SCORE_TILES_M + m) * 16 + group) * SCORE_STRIDE +
                                 (score_n * SCORE_TILES_N + n) * 8 + quad * 2;
                     *reinterpret_cast<float2 *>(to) = make_float2(score[m][n][0], score[m][n][1]);
                     *reinterpret_cast<float2 *>(to + 8 * SCORE_STRIDE) = make_float2(score[m][n][2], score[m][n][3]);
                 }
-            __syncthreads();
+            if (first_team) {
+                /* The tile before is done with, here since this one began, by the other team now; its place is filled. */
+                if (tile == 0)
+                    barrier_pass(ORDER_BARRIER, THREADS);
+                else
+                    barrier_wait(FREE_BARRIER + (tile - 1) % 2, THREADS);
+                copy_ahead();
+            }
+            barrier_wait(TEAM_BARRIER + team, TEAM_THREADS);
 
             float2 weight[SOFTMAX_PAIRS];
             float largest = NO_SCORE;
@@ -211,7 +248,7 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
                 weight[i] = *reinterpret_cast<const float2 *>(from);
 #pragma unroll
                 for (int part_k = 1; part_k < SCORE_K; part_k++) {
-                    float2 more = *reinterpret_cast<const float2 *>(from + part_k * BLOCK_M * SCORE_STRIDE);
+                    float2 more = *reinterpret_cast<const float2 *>(from + part_k * TEAM_M * SCORE_STRIDE);
                     weight[i].x += more.x;
                     weight[i].y += more.y;
                 }
@@ -219,7 +256,7 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
             if (token + BLOCK_N > visible_to_all)
 #pragma unroll
                 for (int i = 0; i < SOFTMAX_PAIRS; i++) {
-                    int column = token + softmax_column + i * 2 * SOFTMAX_LANES;
+                    const int column = token + softmax_column + i * 2 * SOFTMAX_LANES;
                     weight[i].x = column < visible ? weight[i].x : NO_SCORE;
                     weight[i].y = column + 1 < visible ? weight[i].y : NO_SCORE;
                 }
@@ -239,7 +276,7 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
             }
             if (lane % SOFTMAX_LANES == 0)
                 factors[softmax_row] = factor;
-            if (__syncthreads_or(factor != 1.0f)) {
+            if (barrier_any(TEAM_BARRIER + team, TEAM_THREADS, factor != 1.0f)) {
 #pragma unroll
                 for (int m = 0; m < VALUE_TILES_M; m++)
                     scale_rows(sum[m], factors[m * 16 + group], factors[m * 16 + group + 8]);
@@ -254,7 +291,7 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
 #pragma unroll
                 for (int n = 0; n < VALUE_PAIRS; n++) {
                     unsigned value[4];
-                    load_transposed(value, stage + value_offset[n] + step * 16 * ROW_BYTES);
+                    load_transposed(value, stage + value_offset[n % 4] + n / 4 * 128 + step * 16 * ROW_BYTES);
 #pragma unroll
                     for (int m = 0; m < VALUE_TILES_M; m++) {
                         mma(sum[m][2 * n], row_weights[m], value[0], value[1]);
@@ -262,31 +299,31 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
                     }
                 }
             }
+            if (!first_team && tile < tiles - 1)
+                barrier_pass(FREE_BARRIER + tile % 2, THREADS);
         }
 
-        /* Where there was no tile, the queries are still on their way. */
-        wait_for_copies<0>();
 #pragma unroll
         for (int other = 1; other < SOFTMAX_LANES; other *= 2)
             state.total += __shfl_xor_sync(~0u, state.total, other);
-        __syncthreads();
+        barrier_wait(TEAM_BARRIER + team, TEAM_THREADS);
         if (lane % SOFTMAX_LANES == 0) {
             factors[softmax_row] = reciprocal_total(state.total);
-            if (softmax_row < present_rows)
-                lse[split * b * rows + first_row + softmax_row] = lse_of(state);
+            if (team * TEAM_M + softmax_row < present_rows)
+                lse[split * b * rows + first_row + team * TEAM_M + softmax_row] = lse_of(state);
         }
-        __syncthreads();
+        barrier_wait(TEAM_BARRIER + team, TEAM_THREADS);
         element *to = part + (split * b * rows + first_row) * K + warp * VALUE_PAIRS * 16 + quad * 2;
 #pragma unroll
         for (int m = 0; m < VALUE_TILES_M; m++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                int row = m * 16 + half * 8 + group;
-                float factor = factors[row];
-                if (row < present_rows)
+                const int row = m * 16 + half * 8 + group;
+                const float factor = factors[row];
+                if (team * TEAM_M + row < present_rows)
 #pragma unroll
                     for (int n = 0; n < 2 * VALUE_PAIRS; n++)
-                        *reinterpret_cast<unsigned *>(to + (long long)row * K + n * 8) =
+                        *reinterpret_cast<unsigned *>(to + (long long)(team * TEAM_M + row) * K + n * 8) =
                             pack(sum[m][n][2 * half] * factor, sum[m][n][2 * half + 1] * factor);
             }
     }

@@ -152,4 +152,68 @@ template <int pending> INLINE void wait_for_copies()
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
+/* Keeps a value in its register: left alone, the compiler prefers to compute addresses again in every round of a loop. */
+INLINE void keep(unsigned &value)
+{
+    asm volatile("" : "+r"(value));
+}
+
+/* Copies of a tile of `total` rows of `dims` elements by `threads` threads, of which this is `thread`, to swizzled rows of
+ * `row_bytes`, chunks from first_chunk on. Where whole rows make a pass of all threads, a thread's places in shared memory
+ * repeat every few passes, and few registers hold them. */
+template <int threads, int dims, int total, int row_bytes, int first_chunk> struct tile_copy {
+    static constexpr int chunks = dims / CHUNK_ELEMENTS;
+    static constexpr bool even = threads % chunks == 0 && total * chunks % threads == 0;
+    static constexpr int passes = total * chunks / threads, pass_rows = even ? threads / chunks : 1;
+    static constexpr int period = even && pass_rows < 8 ? 8 / pass_rows : 1;
+    int thread;
+    unsigned place[period];
+
+    INLINE tile_copy(int thread) : thread(thread)
+    {
+        static_assert(!even || period * pass_rows % 8 == 0, "places repeat");
+#pragma unroll
+        for (int i = 0; i < period; i++)
+            place[i] = swizzled(i * pass_rows + thread / chunks, first_chunk + thread % chunks, row_bytes);
+    }
+
+    INLINE void keep_places()
+    {
+#pragma unroll
+        for (int i = 0; i < period; i++)
+            keep(place[i]);
+    }
+
+    /* Where this thread's first chunk lies in memory, counted from the first row; rows lie `stride` elements apart. */
+    INLINE long long first(long long stride) const
+    {
+        return thread / chunks * stride + thread % chunks * CHUNK_ELEMENTS;
+    }
+
+    /* Begins to copy all rows, from this thread's first chunk on. */
+    INLINE void begin_all(unsigned to, const element *from, long long stride) const
+    {
+        if (!even) {
+            begin(to, from - first(stride), stride, total);
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < passes; i++) {
+            copy_async(to + place[i % period] + i / period * period * pass_rows * row_bytes, from, true);
+            from += pass_rows * stride;
+        }
+    }
+
+    /* Begins to copy the first `rows` rows; the others become 0. */
+    INLINE void begin(unsigned to, const element *from, long long stride, int rows) const
+    {
+#pragma unroll 1
+        for (int index = thread; index < total * chunks; index += threads) {
+            int row = index / chunks, chunk = index % chunks;
+            copy_async(to + swizzled(row, first_chunk + chunk, row_bytes), row < rows ? from + row * stride + chunk * CHUNK_ELEMENTS : from,
+                       row < rows);
+        }
+    }
+};
+
 #endif

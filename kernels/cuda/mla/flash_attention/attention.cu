@@ -11,7 +11,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 {
     extern __shared__ float shared[];
     float *query = shared, *sum = shared + d + p;
-    long long row = blockIdx.x, head = row / s % h, request = row / s / h;
+    const int index = blockIdx.x, heads = (int)h, queries = (int)s;
+    long long row = index, query_index = index % queries, head = index / queries % heads, request = index / queries / heads;
 
     plain_keys from;
     from.first = key + (request * t * h + head) * d;
@@ -23,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     from.value = value + (request * t * h + head) * d;
     from.value_dims = d;
     from.value_stride = h * d;
-    attend_row(q + row * d, qpe + row * p, from, visible_keys(t, s, row % s, causal, t), scale, query, sum);
+    attend_row(q + row * d, qpe + row * p, from, visible_keys(t, s, query_index, causal, t), scale, query, sum);
     for (long long x = threadIdx.x; x < d; x += THREADS)
         o[row * d + x] = from_float(sum[x]);
 }

@@ -5,7 +5,8 @@
 extern "C" __global__ void project(const float *latent, const element *w_uv, element *o, long long s, long long h, long long d,
                                    long long k)
 {
-    long long row = blockIdx.x, head = row / s % h;
+    const int index = blockIdx.x;
+    long long row = index, head = index / (int)s % (int)h;
     for (long long x = threadIdx.x; x < d; x += blockDim.x) {
         float sum = 0.0f;
         for (long long y = 0; y < k; y++)

@@ -12,10 +12,10 @@ extern "C" __global__ void __launch_bounds__(PROJECT_THREADS)
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        long long row = blockIdx.x * (long long)PROJECT_M + warp * 16 + half * 8 + lane / 4;
+        int row = blockIdx.x * PROJECT_M + warp * 16 + half * 8 + lane / 4;
         if (row < b * s)
 #pragma unroll
             for (int n = 0; n < D / 8; n++)
-                store_pair(o + row_in_tensor(row, s, h, blockIdx.y) * D + n * 8 + lane % 4 * 2, sum[n][2 * half], sum[n][2 * half + 1]);
+                store_pair(o + (long long)row_in_tensor(row, s, h, blockIdx.y) * D + n * 8 + lane % 4 * 2, sum[n][2 * half], sum[n][2 * half + 1]);
     }
 }

@@ -8,7 +8,8 @@ extern "C" __global__ void combine(const float *latent, const float *latent_lse,
                                    const element *w_uv, element *o, long long s, long long t, long long n, long long h,
                                    long long d, long long k)
 {
-    long long row = blockIdx.x, head = row / s % h;
+    const int index = blockIdx.x;
+    long long row = index, head = index / (int)s % (int)h;
     float old_lse = n < t ? latent_lse[row] : NO_SCORE, new_lse = n > 0 ? fresh_lse[row] : NO_SCORE;
     float largest = fmaxf(old_lse, new_lse);
     float old_share = 0.0f, new_share = 0.0f;

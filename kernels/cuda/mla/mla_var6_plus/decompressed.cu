@@ -13,7 +13,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 {
     extern __shared__ float shared[];
     float *query = shared, *sum = shared + d + p;
-    long long row = blockIdx.x, head = row / s % h, request = row / s / h, old = t - n;
+    const int index = blockIdx.x, heads = (int)h, queries = (int)s;
+    long long row = index, query_index = index % queries, head = index / queries % heads, request = index / queries / heads, old = t - n;
 
     plain_keys from;
     from.first = key + (request * n * h + head) * d;
@@ -25,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     from.value_dims = d;
     from.value_stride = h * d;
     /* Among the new tokens alone, query i sees key j when j <= n - s + i. */
-    float result = attend_row(q + row * d, qpe + row * p, from, visible_keys(n, s, row % s, causal, n), scale, query, sum);
+    float result = attend_row(q + row * d, qpe + row * p, from, visible_keys(n, s, query_index, causal, n), scale, query, sum);
     for (long long x = threadIdx.x; x < d; x += THREADS)
         fresh[row * d + x] = sum[x];
     if (threadIdx.x == 0)

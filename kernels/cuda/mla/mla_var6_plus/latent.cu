@@ -11,7 +11,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 {
     extern __shared__ float shared[];
     float *query = shared, *sum = shared + k + p;
-    long long row = blockIdx.x, request = row / s / h;
+    const int index = blockIdx.x, heads = (int)h, queries = (int)s;
+    long long row = index, query_index = index % queries, request = index / queries / heads;
 
     plain_keys from;
     from.first = z + request * t * k;
@@ -20,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     from.second_dims = from.second_stride = p;
     from.value = from.first;
     from.value_dims = from.value_stride = k;
-    float result = attend_row(qc + row * k, qpe + row * p, from, visible_keys(t, s, row % s, causal, old), scale, query, sum);
+    float result = attend_row(qc + row * k, qpe + row * p, from, visible_keys(t, s, query_index, causal, old), scale, query, sum);
     for (long long x = threadIdx.x; x < k; x += THREADS)
         latent[row * k + x] = sum[x];
     if (threadIdx.x == 0)

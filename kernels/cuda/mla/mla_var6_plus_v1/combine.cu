@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(PROJECT_THREADS)
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        long long row = blockIdx.x * (long long)PROJECT_M + warp * 16 + half * 8 + lane / 4;
+        int row = blockIdx.x * PROJECT_M + warp * 16 + half * 8 + lane / 4;
         if (row >= b * s)
             continue;
         row = row_in_tensor(row, s, h, blockIdx.y);
@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(PROJECT_THREADS)
         }
 #pragma unroll
         for (int i = 0; i < D / 8; i++) {
-            long long at = row * D + i * 8 + lane % 4 * 2;
+            long long at = (long long)row * D + i * 8 + lane % 4 * 2;
             float2 newer = n > 0 ? *reinterpret_cast<const float2 *>(fresh + at) : make_float2(0.0f, 0.0f);
             store_pair(o + at, old_share * sum[i][2 * half] + new_share * newer.x, old_share * sum[i][2 * half + 1] + new_share * newer.y);
         }
