@@ -81,6 +81,7 @@ INLINE float attend_row(const element *first, const element *second, const plain
         for (long long x = thread; x < from.value_dims; x += THREADS) {
             const element *value = from.value + start * from.value_stride + x;
             float added = sum[x] * factor;
+#pragma unroll 4
             for (int j = 0; j < present; j++)
                 added += weights[j] * to_float(value[j * from.value_stride]);
             sum[x] = added;

@@ -35,6 +35,7 @@ INLINE int row_in_tensor(int row, int s, int h, int head)
 /* The largest of `largest` and `parts` lse, and the sum of 2^(lse - largest) over them. */
 INLINE float largest_lse(const float *lse, int parts, long long stride, float largest)
 {
+#pragma unroll 1
     for (int i = 0; i < parts; i++)
         largest = fmaxf(largest, lse[i * stride]);
     return largest;
@@ -43,21 +44,22 @@ INLINE float largest_lse(const float *lse, int parts, long long stride, float la
 INLINE float total_lse(const float *lse, int parts, long long stride, float largest)
 {
     float total = 0.0f;
+#pragma unroll 1
     for (int i = 0; i < parts; i++)
         total += largest == NO_SCORE ? 0.0f : power_of_two(lse[i * stride] - largest);
     return total;
 }
 
-/* How much a row of the merged latent result and the first fresh part count, and what the other fresh parts need. */
-struct shares {
-    float latent, fresh, largest, factor;
-};
+INLINE void prefetch(const float *from)
+{
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(from));
+}
 
 /* part [parts,b,h,s,K] and part_lse [parts,b,h,s]; fresh [fresh_parts,b,h,s,D] and fresh_lse [fresh_parts,b,h,s], which
  * are not touched unless has_fresh; w_uv [h,K,D], o [b,h,s,D]. Every part is normalised by itself; either number of parts
  * may be 0, and the latent ones more than 1 only if `merging`. Block (x, y, z): groups of rows from x on, head y, columns from BLOCK_N * z on. */
 template <bool merging, bool has_fresh>
-INLINE void merge_and_project(const element *part, const float *part_lse, int parts, const float *fresh, const float *fresh_lse,
+INLINE void merge_and_project(const element *part, const float *part_lse, int parts, const element *fresh, const float *fresh_lse,
                               int fresh_parts, const element *w_uv, element *o, int b, int s, int h)
 {
     extern __shared__ __align__(128) char shared[];
@@ -160,8 +162,7 @@ INLINE void merge_and_project(const element *part, const float *part_lse, int pa
     for (int row_block = blockIdx.x; row_block < row_blocks; row_block += gridDim.x) {
         const int column = blockIdx.z * BLOCK_N + warp_n * PAIRS_N * 16 + quad * 2;
         int rows[TILES_M][2];
-        shares share[TILES_M][2];
-        float2 newer[has_fresh ? TILES_M : 1][2][has_fresh ? 2 * PAIRS_N : 1];
+        unsigned newer[has_fresh ? TILES_M : 1][2][has_fresh ? 2 * PAIRS_N : 1];
 #pragma unroll
         for (int m = 0; m < TILES_M; m++)
 #pragma unroll
@@ -169,19 +170,15 @@ INLINE void merge_and_project(const element *part, const float *part_lse, int pa
                 const int row = row_block * BLOCK_M + (warp_m * TILES_M + m) * 16 + half * 8 + group;
                 const int at = row < all_rows ? row_in_tensor(row, s, h, head) : -1;
                 rows[m][half] = at;
-                if (has_fresh) {
+                if (has_fresh && fresh_parts > 0) {
+                    /* Under way while the rows are being projected. */
+                    if (at >= 0) {
+                        prefetch(fresh_lse + at);
+                        prefetch((parts > 0 ? part_lse : fresh_lse) + at);
+                    }
 #pragma unroll
                     for (int n = 0; n < 2 * PAIRS_N; n++)
-                        newer[m][half][n] = at >= 0 && fresh_parts > 0 ? *reinterpret_cast<const float2 *>(fresh + (long long)at * D + column + n * 8)
-                                                                       : make_float2(0.0f, 0.0f);
-                    share[m][half] = {1.0f, 0.0f, NO_SCORE, 0.0f};
-                    if (at >= 0 && fresh_parts > 0) {
-                        float largest = largest_lse(fresh_lse + at, fresh_parts, lse_stride, largest_lse(part_lse + at, parts, lse_stride, NO_SCORE));
-                        float latent = total_lse(part_lse + at, parts, lse_stride, largest);
-                        float factor = reciprocal_total(latent + total_lse(fresh_lse + at, fresh_parts, lse_stride, largest));
-                        float first = factor > 0.0f ? factor * power_of_two(fresh_lse[at] - largest) : 0.0f;
-                        share[m][half] = {latent * factor, first, largest, factor};
-                    }
+                        newer[m][half][n] = at >= 0 ? *reinterpret_cast<const unsigned *>(fresh + (long long)at * D + column + n * 8) : 0;
                 }
             }
 
@@ -225,21 +222,27 @@ INLINE void merge_and_project(const element *part, const float *part_lse, int pa
                 const int at = rows[m][half];
                 if (at < 0)
                     continue;
-                if (has_fresh) {
-                    const shares by = share[m][half];
+                if (has_fresh && fresh_parts > 0) {
+                    const float largest = largest_lse(fresh_lse + at, fresh_parts, lse_stride, largest_lse(part_lse + at, parts, lse_stride, NO_SCORE));
+                    const float total = total_lse(part_lse + at, parts, lse_stride, largest);
+                    const float factor = reciprocal_total(total + total_lse(fresh_lse + at, fresh_parts, lse_stride, largest));
+                    const float latent = total * factor;
+                    float share = factor > 0.0f ? factor * power_of_two(fresh_lse[at] - largest) : 0.0f;
 #pragma unroll
                     for (int n = 0; n < 2 * PAIRS_N; n++) {
-                        sum[m][n][2 * half] = by.latent * sum[m][n][2 * half] + by.fresh * newer[m][half][n].x;
-                        sum[m][n][2 * half + 1] = by.latent * sum[m][n][2 * half + 1] + by.fresh * newer[m][half][n].y;
+                        const float2 pair = unpack(newer[m][half][n]);
+                        sum[m][n][2 * half] = latent * sum[m][n][2 * half] + share * pair.x;
+                        sum[m][n][2 * half + 1] = latent * sum[m][n][2 * half + 1] + share * pair.y;
                     }
+#pragma unroll 1
                     for (int i = 1; i < fresh_parts; i++) {
-                        float more = by.factor > 0.0f ? by.factor * power_of_two(fresh_lse[i * lse_stride + at] - by.largest) : 0.0f;
-                        const float *from = fresh + (i * lse_stride + at) * D + column;
+                        share = factor > 0.0f ? factor * power_of_two(fresh_lse[i * lse_stride + at] - largest) : 0.0f;
+                        const element *from = fresh + (i * lse_stride + at) * D + column;
 #pragma unroll
                         for (int n = 0; n < 2 * PAIRS_N; n++) {
-                            float2 pair = *reinterpret_cast<const float2 *>(from + n * 8);
-                            sum[m][n][2 * half] += more * pair.x;
-                            sum[m][n][2 * half + 1] += more * pair.y;
+                            const float2 pair = unpack(*reinterpret_cast<const unsigned *>(from + n * 8));
+                            sum[m][n][2 * half] += share * pair.x;
+                            sum[m][n][2 * half + 1] += share * pair.y;
                         }
                     }
                 }
