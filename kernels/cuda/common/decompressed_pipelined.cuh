@@ -262,15 +262,13 @@ INLINE void attend_decompressed(const decompressed_work &work, output *result, f
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 float total = sum_of_quad(state[m][r].total), factor = reciprocal_total(total);
-                int row = m * 16 + group + 8 * r;
-                if (row >= present_rows)
-                    continue;
-                long long index_of_row = it.split * work.b * work.h * work.s + it.row + row;
-                output *to = result + index_of_row * D + quad * 2;
+                const int row = m * 16 + group + 8 * r;
+                const long long index_of_row = it.split * work.b * work.h * work.s + it.row + row;
 #pragma unroll
-                for (int i = 0; i < D / 8; i++)
-                    store_pair(to + i * 8, sum[m][i][2 * r] * factor, sum[m][i][2 * r + 1] * factor);
-                if (lse && quad == 0)
+                for (int i = 0; i < D / 16; i++)
+                    store_row(result + index_of_row * D + i * 16, sum[m][2 * i][2 * r] * factor, sum[m][2 * i][2 * r + 1] * factor,
+                              sum[m][2 * i + 1][2 * r] * factor, sum[m][2 * i + 1][2 * r + 1] * factor, row < present_rows);
+                if (lse && quad == 0 && row < present_rows)
                     lse[index_of_row] = lse_of({state[m][r].shift, total});
             }
     }

@@ -313,18 +313,18 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
                 lse[split * b * rows + first_row + team * TEAM_M + softmax_row] = lse_of(state);
         }
         barrier_wait(TEAM_BARRIER + team, TEAM_THREADS);
-        element *to = part + (split * b * rows + first_row) * K + warp * VALUE_PAIRS * 16 + quad * 2;
+        element *to = part + (split * b * rows + first_row + team * TEAM_M) * K + warp * VALUE_PAIRS * 16;
 #pragma unroll
         for (int m = 0; m < VALUE_TILES_M; m++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const int row = m * 16 + half * 8 + group;
                 const float factor = factors[row];
-                if (team * TEAM_M + row < present_rows)
 #pragma unroll
-                    for (int n = 0; n < 2 * VALUE_PAIRS; n++)
-                        *reinterpret_cast<unsigned *>(to + (long long)(team * TEAM_M + row) * K + n * 8) =
-                            pack(sum[m][n][2 * half] * factor, sum[m][n][2 * half + 1] * factor);
+                for (int n = 0; n < VALUE_PAIRS; n++)
+                    store_row(to + (long long)row * K + n * 16, sum[m][2 * n][2 * half] * factor, sum[m][2 * n][2 * half + 1] * factor,
+                              sum[m][2 * n + 1][2 * half] * factor, sum[m][2 * n + 1][2 * half + 1] * factor,
+                              team * TEAM_M + row < present_rows);
             }
     }
 }

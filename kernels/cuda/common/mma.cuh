@@ -152,6 +152,27 @@ template <int pending> INLINE void wait_for_copies()
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
+/* A row of two neighbouring C tiles, 16 values, to memory from `to` on, unless it is not `present`. All lanes take part:
+ * they exchange values so that the four of a row write 32 bytes at once. */
+INLINE void store_row(element *to, float left0, float left1, float right0, float right1, bool present)
+{
+    const unsigned left = pack(left0, left1), right = pack(right0, right1);
+    const int quad = threadIdx.x % 4;
+    const bool odd = quad % 2 == 1;
+    const unsigned other = __shfl_xor_sync(~0u, odd ? left : right, 1);
+    if (present)
+        *reinterpret_cast<uint2 *>(to + (odd ? 8 : 0) + quad / 2 * 4) = odd ? make_uint2(other, right) : make_uint2(left, other);
+}
+
+INLINE void store_row(float *to, float left0, float left1, float right0, float right1, bool present)
+{
+    const int quad = threadIdx.x % 4;
+    if (present) {
+        *reinterpret_cast<float2 *>(to + quad * 2) = make_float2(left0, left1);
+        *reinterpret_cast<float2 *>(to + quad * 2 + 8) = make_float2(right0, right1);
+    }
+}
+
 /* Keeps a value in its register: left alone, the compiler prefers to compute addresses again in every round of a loop. */
 INLINE void keep(unsigned &value)
 {

@@ -160,7 +160,7 @@ INLINE void merge_and_project(const element *part, const float *part_lse, int pa
     int slot = 0;
 #pragma unroll 1
     for (int row_block = blockIdx.x; row_block < row_blocks; row_block += gridDim.x) {
-        const int column = blockIdx.z * BLOCK_N + warp_n * PAIRS_N * 16 + quad * 2;
+        const int first_column = blockIdx.z * BLOCK_N + warp_n * PAIRS_N * 16, column = first_column + quad * 2;
         int rows[TILES_M][2];
         unsigned newer[has_fresh ? TILES_M : 1][2][has_fresh ? 2 * PAIRS_N : 1];
 #pragma unroll
@@ -220,9 +220,7 @@ INLINE void merge_and_project(const element *part, const float *part_lse, int pa
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const int at = rows[m][half];
-                if (at < 0)
-                    continue;
-                if (has_fresh && fresh_parts > 0) {
+                if (has_fresh && fresh_parts > 0 && at >= 0) {
                     const float largest = largest_lse(fresh_lse + at, fresh_parts, lse_stride, largest_lse(part_lse + at, parts, lse_stride, NO_SCORE));
                     const float total = total_lse(part_lse + at, parts, lse_stride, largest);
                     const float factor = reciprocal_total(total + total_lse(fresh_lse + at, fresh_parts, lse_stride, largest));
@@ -247,8 +245,9 @@ INLINE void merge_and_project(const element *part, const float *part_lse, int pa
                     }
                 }
 #pragma unroll
-                for (int n = 0; n < 2 * PAIRS_N; n++)
-                    store_pair(o + (long long)at * D + column + n * 8, sum[m][n][2 * half], sum[m][n][2 * half + 1]);
+                for (int n = 0; n < PAIRS_N; n++)
+                    store_row(o + (long long)at * D + first_column + n * 16, sum[m][2 * n][2 * half], sum[m][2 * n][2 * half + 1],
+                              sum[m][2 * n + 1][2 * half], sum[m][2 * n + 1][2 * half + 1], at >= 0);
             }
     }
 }
