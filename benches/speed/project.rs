@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
-use mlarun::app::{Bench, Ledger, Machine, Project, Workspace, record_kind};
+use mlarun::app::{Bench, Choice, Ledger, Machine, Project, Workspace, record_kind};
 use mlarun::manifest::{self, Experiment, Source};
 use mlarun::model::protocol::{Counters, Samples, Verification};
 use mlarun::model::record::{AnnotationPass, Body, Labels, Position, Record, SampleSet, StageMeasurement};
@@ -73,7 +73,8 @@ pub struct Opened {
 impl Opened {
     pub fn new(root: &Path) -> Result<Opened> {
         let project = Project::open(root, Some(root), None)?;
-        let machine = Machine::probe(&project)?;
+        let worker = Path::new(env!("CARGO_BIN_EXE_mlarun"));
+        let machine = Machine::probe(&project, Choice { kind: DeviceKind::Cpu, gpu: None, worker })?;
         let ledger = Ledger::open(&project)?;
         Ok(Opened { project, machine, ledger })
     }
@@ -212,6 +213,7 @@ pub fn sample_set(ns: f64) -> SampleSet {
         warmup_launches: 120,
         warmup_ns: 150_000_000,
         steady: true,
+        sm_mhz: None,
         samples: vec![
             samples(Timing::ColdIsolated, ns, 60, 1),
             samples(Timing::WarmIsolated, 0.75 * ns, 60, 1),

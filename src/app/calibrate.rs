@@ -51,7 +51,7 @@ pub fn calibrate(
         at_sm_mhz: BTreeMap::new(),
         source: PeakSource::Measured { taken_at: Timestamp::now() },
     };
-    let toolchain = crate::backend::Backend::toolchain(&machine.backend);
+    let toolchain = machine.backend.toolchain();
     peaks::save_measured(&project.cache(), &machine.host.device.id, toolchain, &peaks)?;
     Ok(peaks)
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::builder::CachedBuilder;
 use super::{Ledger, Machine, Project};
-use crate::backend::{Backend as _, BuildCache, Patience};
+use crate::backend::{BuildCache, Patience};
 use crate::conf::Conf;
 use crate::execute::{Clock, Observer, Outcome, ProcessExecutor, Session, SessionError, Tools};
 use crate::manifest::{Experiment, ProtocolOverrides};
@@ -140,7 +140,8 @@ impl<'a> Workspace<'a> {
         run(Session::new(Tools {
             catalog: &project.catalog,
             setting,
-            builder: &CachedBuilder { backend: &machine.backend, cache: &cache },
+            builder: &CachedBuilder { backend: &*machine.backend, cache: &cache },
+            gpu: machine.gpu.clone(),
             executor: &executor,
             journal: &mut &*ledger,
             observer: control.observer,

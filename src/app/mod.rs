@@ -20,7 +20,7 @@ pub use calibrate::{CalibrateError, calibrate};
 pub use experiment::{Bench, BenchError, Control, Finished, Workspace, protocols};
 pub use explain::{Since, reasons, since};
 pub use ledger::{Ledger, record_kind};
-pub use machine::{Machine, MachineError};
+pub use machine::{Choice, Gpus, Machine, MachineError, gpus};
 pub use project::{CacheError, Project, ProjectError};
 pub use publish::{PublishError, Published, publish_experiment, publish_profile};
 pub use single::{ShapeError, single_shot_shape, verify_only};

@@ -14,6 +14,7 @@ mod ptxas;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -30,7 +31,7 @@ pub use process::{GUARD, Patience, ProcessError, guard};
 pub use ptxas::Resources;
 
 /// A compiler for the kernels of one language.
-pub trait Backend: Sync {
+pub trait Backend: Sync + Debug {
     /// Language of the sources that it compiles.
     fn language(&self) -> Language;
 

@@ -43,6 +43,9 @@ pub struct Global {
     /// Where results go [default: out/ in the project folder]
     #[arg(long, global = true, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Where kernels run: `cpu`, `gpu`, or a GPU by number or UUID [default: the first GPU, where there is one]
+    #[arg(long, global = true, value_name = "DEVICE", env = "MLARUN_DEVICE", hide_env = true)]
+    pub device: Option<String>,
     /// Print data as JSON on standard output
     #[arg(long, global = true)]
     pub json: bool,

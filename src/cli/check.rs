@@ -10,7 +10,6 @@ use super::exit::{CliError, Exit};
 use super::output::{self, Finding};
 use crate::diagnostic::Diagnostic;
 use crate::manifest::Experiment;
-use crate::model::DeviceKind;
 use crate::report::numbers::counted;
 
 /// What there is to say about one manifest, for programs.
@@ -49,7 +48,7 @@ pub fn run(global: &Global, args: &CheckArgs) -> Result<Exit, CliError> {
 
 fn check(global: &Global, manifest: &Path, sets: &[String]) -> Result<(Experiment, Vec<Diagnostic>), CliError> {
     let project = context::project(global, manifest)?;
-    context::resolve(manifest, sets, &project, DeviceKind::Cpu)
+    context::resolve(manifest, sets, &project, context::host_kind(global))
 }
 
 fn runs(experiment: &Experiment) -> usize {

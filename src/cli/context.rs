@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 use super::args::{Global, Selection};
 use super::exit::{CliError, Exit};
 use super::output;
-use crate::app::{Bench, Ledger, Machine, Project, Workspace};
+use crate::app::{Bench, Choice, Ledger, Machine, Project, Workspace};
+use crate::device::gpu;
 use crate::diagnostic::Diagnostic;
 use crate::expr::Expr;
 use crate::manifest::{self, Document, Experiment, Source};
@@ -23,8 +24,20 @@ pub fn project_here(global: &Global) -> Result<Project, CliError> {
     project(global, Path::new("."))
 }
 
-pub fn machine(project: &Project) -> Result<Machine, CliError> {
-    Machine::probe(project).map_err(CliError::host)
+/// Kind of the device that kernels run on unless a manifest says otherwise.
+pub fn host_kind(global: &Global) -> DeviceKind {
+    match global.device.as_deref() {
+        Some("cpu") => DeviceKind::Cpu,
+        Some(_) => DeviceKind::Gpu,
+        None if cfg!(feature = "cuda") && gpu::may_be_present(Path::new("/")) => DeviceKind::Gpu,
+        None => DeviceKind::Cpu,
+    }
+}
+
+pub fn machine(global: &Global, project: &Project, kind: DeviceKind) -> Result<Machine, CliError> {
+    let gpu = global.device.as_deref().filter(|device| !["cpu", "gpu"].contains(device));
+    let choice = Choice { kind, gpu, worker: &worker()? };
+    Machine::probe(project, choice).map_err(CliError::host)
 }
 
 pub fn ledger(project: &Project) -> Result<Ledger, CliError> {
@@ -43,12 +56,13 @@ pub struct Opened {
 }
 
 impl Opened {
-    pub fn open(global: &Global, start: &Path) -> Result<Opened, CliError> {
-        Opened::of(project(global, start)?)
+    /// The project that `start` belongs to, with a device of the kind `kind`.
+    pub fn open(global: &Global, start: &Path, kind: DeviceKind) -> Result<Opened, CliError> {
+        Opened::of(global, project(global, start)?, kind)
     }
 
-    pub fn of(project: Project) -> Result<Opened, CliError> {
-        let machine = machine(&project)?;
+    pub fn of(global: &Global, project: Project, kind: DeviceKind) -> Result<Opened, CliError> {
+        let machine = machine(global, &project, kind)?;
         let ledger = ledger(&project)?;
         Ok(Opened { project, machine, ledger })
     }
@@ -68,15 +82,14 @@ pub fn document(path: &Path, sets: &[String]) -> Result<Document, CliError> {
         .map_err(|diagnostics| CliError::Diagnostics(Exit::Usage, diagnostics))
 }
 
-/// What a manifest means on a host with a device of the kind `host`; warnings are printed.
+/// What a manifest means on this host; warnings are printed.
 pub fn experiment(
     global: &Global,
     path: &Path,
     sets: &[String],
     project: &Project,
-    host: DeviceKind,
 ) -> Result<Experiment, CliError> {
-    let (experiment, warnings) = resolve(path, sets, project, host)?;
+    let (experiment, warnings) = resolve(path, sets, project, host_kind(global))?;
     if global.quiet < 2 {
         output::diagnostics(&warnings, global.color);
     }

@@ -15,8 +15,12 @@ use crate::model::{DType, Device, Peaks};
 use crate::report::numbers::counted;
 
 pub fn run(global: &Global, args: &DeviceArgs) -> Result<Exit, CliError> {
-    let mut opened = Opened::of(context::project_here(global)?)?;
+    let mut opened = Opened::of(global, context::project_here(global)?, context::host_kind(global))?;
     if args.command == DeviceCommand::Calibrate {
+        if opened.machine.gpu.is_some() {
+            let message = "the peaks of a GPU are those of conf/devices.toml; `--device cpu` measures those of the CPU";
+            return Err(CliError::usage(message));
+        }
         warn_if_busy(global);
         let interrupted = context::interruptible()?;
         let lease = super::run::acquire(global, false, &interrupted)?;

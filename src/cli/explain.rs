@@ -10,7 +10,7 @@ use super::output;
 use super::run::bench_error;
 use crate::app::{Since, reasons, record_kind, since};
 use crate::model::record::{Record, RecordKind};
-use crate::model::{DeviceKind, Key, Tiling};
+use crate::model::{Key, Tiling};
 use crate::plan::{Change, RunState, SubjectState, Wanted};
 use crate::report::numbers::counted;
 
@@ -21,8 +21,9 @@ pub fn run(global: &Global, args: &ExplainArgs) -> Result<Exit, CliError> {
 }
 
 fn manifest(global: &Global, args: &ExplainArgs, path: &Path) -> Result<Exit, CliError> {
-    let opened = Opened::open(global, path)?;
-    let experiment = context::experiment(global, path, &args.selection.sets, &opened.project, DeviceKind::Cpu)?;
+    let project = context::project(global, path)?;
+    let experiment = context::experiment(global, path, &args.selection.sets, &project)?;
+    let opened = Opened::of(global, project, experiment.device)?;
     let only = context::only(&args.selection)?;
     let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true };
     let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;
@@ -55,7 +56,7 @@ fn manifest(global: &Global, args: &ExplainArgs, path: &Path) -> Result<Exit, Cl
 }
 
 fn key(global: &Global, prefix: &str) -> Result<Exit, CliError> {
-    let opened = Opened::of(context::project_here(global)?)?;
+    let opened = Opened::of(global, context::project_here(global)?, context::host_kind(global))?;
     let mut seen = BTreeSet::new();
     let mut records = super::show::records(&opened.project, prefix)?;
     // The newest of each key, in the order in which they are recorded.

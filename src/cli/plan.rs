@@ -20,13 +20,21 @@ const FORMAT: Format = Format { major: 1, minor: 1 };
 
 pub fn run(global: &Global, args: &PlanArgs) -> Result<Exit, CliError> {
     let first = args.manifests.first().map_or(Path::new("."), |path| path.as_path());
-    let opened = Opened::open(global, first)?;
+    let project = context::project(global, first)?;
+    let mut experiments = Vec::new();
+    for manifest in &args.manifests {
+        experiments.push(context::experiment(global, manifest, &args.selection.sets, &project)?);
+    }
+    let kind = experiments.first().map_or(DeviceKind::Cpu, |experiment| experiment.device);
+    if let Some(other) = experiments.iter().find(|experiment| experiment.device != kind) {
+        let message = "the manifests run on devices of different kinds; plan one at a time";
+        return Err(CliError::usage(format!("{}: {message}", other.name)));
+    }
+    let opened = Opened::of(global, project, kind)?;
     let only = context::only(&args.selection)?;
     let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true };
     let mut benches = Vec::new();
-    for manifest in &args.manifests {
-        let sets = &args.selection.sets;
-        let experiment = context::experiment(global, manifest, sets, &opened.project, DeviceKind::Cpu)?;
+    for experiment in experiments {
         let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;
         context::warn_of_nothing(global, &args.selection, &bench);
         benches.push(bench);

@@ -8,20 +8,24 @@ use super::progress::Progress;
 use super::run::{acquire, bench_error, calibrate_once, failure_exit};
 use crate::app::modes::{self, Options, ProfileError, ProfilePlan};
 use crate::app::{Control, single_shot_shape, verify_only};
-use crate::model::{Language, Mode, Shape, Version};
+use crate::model::{DeviceKind, Language, Mode, Shape, Version};
 
 pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
     if args.check && args.prof_type != ProfType::Disabled {
         return Err(CliError::usage("--check goes with --prof_type=disabled; the other modes verify by themselves"));
     }
     let project = context::project_here(global)?;
-    let language = args.language.unwrap_or(Language::C);
-    if language != Language::C {
-        return Err(CliError::host(format!("kernels in {language} need a GPU, which this host lacks")));
+    let kind = context::host_kind(global);
+    let language = args.language.unwrap_or(match kind {
+        DeviceKind::Cpu => Language::C,
+        DeviceKind::Gpu => Language::Cuda,
+    });
+    if language.device() == DeviceKind::Gpu && kind == DeviceKind::Cpu {
+        return Err(CliError::host(format!("kernels in {language} need a GPU, and this host shows none")));
     }
     let version = version(&project, args, language)?;
     let shape = shape(&project, args, language, version)?;
-    let mut opened = Opened::of(project)?;
+    let mut opened = Opened::of(global, project, language.device())?;
     let interrupted = context::interruptible()?;
     let plan =
         ProfilePlan { remeasure: args.remeasure, ..ProfilePlan::of_version(&args.kernel, language, version, shape) };

@@ -15,7 +15,7 @@ use crate::app::{self, Bench, BenchError, CalibrateError, Control, PublishError,
 use crate::device::lease::{self, Lease, LeaseError, Waiting};
 use crate::execute::{Outcome, SessionError};
 use crate::model::protocol::FailureKind;
-use crate::model::{DeviceKind, KernelId, Mode, Shape};
+use crate::model::{KernelId, Mode, Shape};
 use crate::plan::{Plan, RunState, SubjectState, Wanted};
 use crate::report::numbers::counted;
 
@@ -41,8 +41,8 @@ pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, CliError> {
 fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<AtomicBool>) -> Result<Exit, CliError> {
     let started = Instant::now();
     let project = context::project(global, manifest)?;
-    let experiment = context::experiment(global, manifest, &args.selection.sets, &project, DeviceKind::Cpu)?;
-    let mut opened = Opened::of(project)?;
+    let experiment = context::experiment(global, manifest, &args.selection.sets, &project)?;
+    let mut opened = Opened::of(global, project, experiment.device)?;
     let only = context::only(&args.selection)?;
     let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true };
     let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;
@@ -145,7 +145,8 @@ pub fn acquire(global: &Global, no_wait: bool, interrupted: &AtomicBool) -> Resu
 
 /// Measures the host's peaks where that has not been done with this compiler: without them there is no roofline.
 pub fn calibrate_once(global: &Global, opened: &mut Opened, interrupted: &Arc<AtomicBool>) -> Result<(), CliError> {
-    if opened.machine.peaks.is_some() {
+    // A GPU has the peaks of conf/, or none.
+    if opened.machine.peaks.is_some() || opened.machine.gpu.is_some() {
         return Ok(());
     }
     say(global, "measuring this host's peaks once (mlarun device calibrate)");

@@ -44,8 +44,17 @@ pub struct ProcessExecutor {
 }
 
 /// Variables that a worker sees; everything else of the environment (secrets among it) stays behind.
-const ENVIRONMENT: [&str; 9] =
-    ["PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH"];
+const ENVIRONMENT: [&str; 9] = [
+    "PATH",
+    "HOME",
+    "TMPDIR",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_LAUNCH_BLOCKING",
+    "MLARUN_NO_BLOCKING",
+];
 
 impl Executor for ProcessExecutor {
     fn execute(&self, request: &Request, watch: &mut dyn FnMut(&Line)) -> Result<Vec<Line>, ExecuteError> {
@@ -95,6 +104,7 @@ impl Worker {
             .arg("__worker")
             .env_clear()
             .envs(environment)
+            .envs(request.gpu.iter().map(|gpu| ("CUDA_VISIBLE_DEVICES", gpu.uuid.as_str())))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -12,7 +12,9 @@ use super::{Builder, Clock, Event, ExecuteError, Executor, Journal, JournalError
 use crate::catalog::{Catalog, Package};
 use crate::manifest::Experiment;
 use crate::model::build::StageBuild;
-use crate::model::protocol::{Check, Failure, FailureKind, Launchable, PROTOCOL, Request, Task, Verification};
+use crate::model::protocol::{
+    Check, Failure, FailureKind, GpuRequest, Launchable, PROTOCOL, Request, Task, Verification,
+};
 use crate::model::record::{Body, Environment, Labels, Position, Record, RecordKind};
 use crate::model::{KernelId, Key, Mode, Timing};
 use crate::plan::{
@@ -27,6 +29,8 @@ pub struct Tools<'a> {
     pub setting: Setting<'a>,
     pub builder: &'a dyn Builder,
     pub executor: &'a dyn Executor,
+    /// The GPU as workers are told of it; `None` on a CPU.
+    pub gpu: Option<GpuRequest>,
     pub journal: &'a mut dyn Journal,
     pub observer: &'a mut dyn Observer,
     pub clock: &'a dyn Clock,
@@ -113,9 +117,11 @@ impl From<ExecuteError> for Stop {
     }
 }
 
-/// The request for `task` on the setting's device.
-pub(super) fn request(setting: &Setting<'_>, task: Task) -> Request {
-    Request { protocol: PROTOCOL, task, cores: setting.device.cores.clone(), gpu: None }
+impl Tools<'_> {
+    /// The request for `task` on the session's device.
+    pub(super) fn request(&self, task: Task) -> Request {
+        Request { protocol: PROTOCOL, task, cores: self.setting.device.cores.clone(), gpu: self.gpu.clone() }
+    }
 }
 
 /// A subject that is to be measured.
@@ -384,7 +390,7 @@ impl<'a> Session<'a> {
 
     fn compare(&mut self, launchable: Launchable, max_rows: Option<u64>) -> Result<Verification, Stop> {
         let task = Task::Verify { launchable, check: self.check(max_rows) };
-        let lines = self.tools.executor.execute(&request(&self.tools.setting, task), &mut |_| {})?;
+        let lines = self.tools.executor.execute(&self.tools.request(task), &mut |_| {})?;
         profiler::annotation::last_verification(&lines).map_err(Stop::Subject)
     }
 
@@ -468,7 +474,7 @@ impl<'a> Session<'a> {
     ) -> Result<Vec<crate::model::protocol::Line>, Stop> {
         let estimate_ns = plan.subjects[arm.subject].estimate_ns(mode) / f64::from(rounds);
         self.tell(Event::Measuring { name: arm.name.clone(), mode, round, rounds, estimate_ns });
-        let request = request(&self.tools.setting, task);
+        let request = self.tools.request(task);
         match self.tools.executor.execute(&request, &mut |_| {}) {
             Err(ExecuteError::Failed(failure)) if failure.kind.may_pass() => {
                 self.tell(Event::Retrying { name: arm.name.clone(), reason: failure.message });

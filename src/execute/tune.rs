@@ -267,7 +267,7 @@ impl Session<'_> {
             let mut heard = Vec::new();
             let observer = &mut self.tools.observer;
             let answer =
-                self.tools.executor.execute(&super::session::request(&self.tools.setting, task), &mut |line| {
+                self.tools.executor.execute(&self.tools.request(task), &mut |line| {
                     if let Line::Candidate { number, outcome } = line {
                         observer.observe(&Event::CandidateTried);
                         heard.push((*number, outcome.clone()));

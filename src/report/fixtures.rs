@@ -111,6 +111,7 @@ pub fn event_record(run: &Run, second: i64, us: f64) -> Record {
         warmup_launches: 12,
         warmup_ns: 150_000_000,
         steady: true,
+        sm_mhz: None,
         samples: vec![
             samples(Timing::ColdIsolated, us, 1),
             samples(Timing::WarmIsolated, us * 0.75, 1),

@@ -38,6 +38,7 @@ fn record(number: u64, second: i64) -> Record {
             warmup_launches: 10,
             warmup_ns: 500_000_000,
             steady: true,
+            sm_mhz: None,
             samples: vec![Samples {
                 timing: Timing::ColdIsolated,
                 ns: vec![0.1 + 0.2, 12_345.678],

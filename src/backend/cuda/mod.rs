@@ -83,6 +83,38 @@ impl Cuda {
         Ok(Cuda { worker: worker.to_owned(), toolkit, toolchain, cuobjdump })
     }
 
+    /// mlarun's own device code, compiled for the same architecture: the path of its cubin below `cache`, the project's
+    /// `.cache`.
+    ///
+    /// # Errors
+    /// The compiler does not run, or the cache cannot be written to.
+    pub fn support(&self, source: &str, cache: &Path, patience: &Patience) -> Result<PathBuf, BuildError> {
+        let key = Key::of("support/1", &(&self.toolchain, source));
+        let folder = cache.join("support");
+        let published = folder.join(format!("{key}.cubin"));
+        if published.is_file() {
+            return Ok(published);
+        }
+        fs::create_dir_all(&folder).map_err(io(&folder))?;
+        let temporary = tempfile::tempdir_in(&folder).map_err(io(&folder))?;
+        let system = self.toolkit.include.iter().map(|include| format!("--include-path={}", include.display()));
+        let request = CompileRequest {
+            name: "support.cu".to_owned(),
+            source: source.to_owned(),
+            options: self.toolchain.standard_flags.iter().cloned().chain(system).collect(),
+            into: temporary.path().to_owned(),
+        };
+        let lines = serve(&self.worker, &self.toolkit, Task::Compile(request), None, patience)?;
+        if let Some(failure) = lines.into_iter().find_map(|line| match line {
+            Line::Failed(failure) => Some(failure),
+            _ => None,
+        }) {
+            return Err(refused(Path::new("support.cu"), &self.toolchain.compiler, failure));
+        }
+        fs::rename(temporary.path().join(MODULE), &published).map_err(io(&published))?;
+        Ok(published)
+    }
+
     /// The compiler's options for `stage`, as they are recorded: headers of the toolkit are named by `$CUDA`.
     fn options(&self, stage: &StageBuild, material: &BuildMaterial) -> Vec<String> {
         let mut options = material.flags.clone();
@@ -149,8 +181,8 @@ impl Backend for Cuda {
             _ => None,
         }) {
             Some(Ok(log)) => log,
-            Some(Err(failure)) => return Err(refused(stage, &self.toolchain.compiler, failure)),
-            None => return Err(refused(stage, &self.toolchain.compiler, silent())),
+            Some(Err(failure)) => return Err(refused(&stage.source, &self.toolchain.compiler, failure)),
+            None => return Err(refused(&stage.source, &self.toolchain.compiler, silent())),
         };
         let resources: BTreeMap<String, ptxas::Resources> = ptxas::resources(&log);
         let path = folder.join(RESOURCES);
@@ -245,7 +277,7 @@ fn silent() -> Failure {
     Failure { kind: FailureKind::Internal, stage: None, message: "the worker ended without an answer".to_owned() }
 }
 
-fn refused(stage: &StageBuild, compiler: &CompilerId, failure: Failure) -> BuildError {
+fn refused(source: &Path, compiler: &CompilerId, failure: Failure) -> BuildError {
     let log = failure.message;
     let line = log.lines().find(|line| line.contains("error")).or_else(|| log.lines().next()).unwrap_or_default();
     let hint = if line.contains("could not open source file") || line.contains("cannot open source file") {
@@ -254,7 +286,7 @@ fn refused(stage: &StageBuild, compiler: &CompilerId, failure: Failure) -> Build
         ""
     };
     BuildError::Refused {
-        stage_source: stage.source.clone(),
+        stage_source: source.to_owned(),
         compiler: compiler.to_string(),
         message: format!("{line}{hint}"),
         log,
