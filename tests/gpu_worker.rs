@@ -1,5 +1,5 @@
 //! The worker's side of GPUs as far as a host without one can show it: what is missing is said in a sentence, and the
-//! compiler, which needs no GPU, compiles and refuses. Kernels that run are another matter: see docs/CONTRIBUTING.md.
+//! compiler, which needs no GPU, compiles and refuses.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -184,10 +184,11 @@ fn what_the_compiler_refuses_is_told_with_its_log() {
 }
 
 #[test]
-fn the_support_code_compiles_for_every_gpu_that_the_compiler_knows() {
+fn the_support_code_compiles_for_old_and_new_gpus() {
     let Some(architectures) = compiler() else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for architecture in architectures {
+    let middle = architectures.iter().find(|&&architecture| architecture == 90);
+    for architecture in architectures.first().into_iter().chain(middle).chain(architectures.last()) {
         let target = format!("--gpu-architecture=sm_{architecture}");
         let lines = compile(SUPPORT_SOURCE, &[&target, "--std=c++17", "--ptxas-options=-v"], folder.path());
         assert_eq!(failed(&lines), None, "{target}");

@@ -44,7 +44,7 @@ pub struct ProcessExecutor {
 }
 
 /// Variables that a worker sees; everything else of the environment (secrets among it) stays behind.
-const ENVIRONMENT: [&str; 9] = [
+const ENVIRONMENT: [&str; 11] = [
     "PATH",
     "HOME",
     "TMPDIR",
@@ -52,6 +52,8 @@ const ENVIRONMENT: [&str; 9] = [
     "LC_ALL",
     "LD_LIBRARY_PATH",
     "CUDA_VISIBLE_DEVICES",
+    "CUDA_HOME",
+    "CUDA_PATH",
     "CUDA_LAUNCH_BLOCKING",
     "MLARUN_NO_BLOCKING",
 ];

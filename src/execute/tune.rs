@@ -265,9 +265,10 @@ impl Session<'_> {
             let expected: Vec<usize> = left.iter().map(|candidate| candidate.number).collect();
             let task = Task::Tune { candidates: left.clone(), protocol: self.tools.setting.protocols.tuning.clone() };
             let mut heard = Vec::new();
+            let request = self.tools.request(task);
             let observer = &mut self.tools.observer;
             let answer =
-                self.tools.executor.execute(&self.tools.request(task), &mut |line| {
+                self.tools.executor.execute(&request, &mut |line| {
                     if let Line::Candidate { number, outcome } = line {
                         observer.observe(&Event::CandidateTried);
                         heard.push((*number, outcome.clone()));

@@ -12,6 +12,7 @@ use super::driver::{Context, Event, Stream};
 use super::error::{CudaError, check};
 use super::limits::{self, Configuration, PORTABLE_CLUSTER_BLOCKS, SHARED_BYTES_BY_DEFAULT};
 use super::module::{Function, Module, check_parameters};
+use super::tools;
 use crate::model::pipeline::{Arg, Stage};
 use crate::model::protocol::{Failure, FailureKind};
 
@@ -95,7 +96,9 @@ impl Loaded {
             )),
             _ => of_stage(error.into()),
         })?;
-        let parameters = function.parameter_bytes()?;
+        // A sanitizer reports the error that tells the number of parameters, as it would one of the kernel.
+        let asked = tools::are_attached(std::env::vars_os()).then_some(stage.args.len());
+        let parameters = function.parameter_bytes(asked)?;
         check_parameters(&stage.entry, &parameters, &stage.args)
             .map_err(|reason| load(format!("{reason}; make `args` in kernel.toml and the function agree")))?;
         let limits = function.limits()?;
@@ -138,7 +141,7 @@ struct Ready {
 }
 
 /// What is queued in place of the stages.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// Themselves.
     Stages,

@@ -6,21 +6,19 @@
 //! the launch overhead reports.
 //!
 //! Where launches are made one after the other (profilers and sanitizers do that, and CUDA_LAUNCH_BLOCKING=1), holding a
-//! stream would wait for ever: it is then left out, as well as where MLARUN_NO_BLOCKING=1 says so or where a launch is
-//! of more parts than may wait behind a held stream. The holding kernel ends by itself after a while in any case, and the
-//! sample with it.
-
-use std::ffi::OsString;
+//! stream would wait for ever: it is then left out, as well as where MLARUN_NO_BLOCKING=1 says so. The holding kernel
+//! ends by itself after a while in any case, and the sample with it.
 
 use super::driver::{Context, Event};
 use super::error::{CudaError, internal};
 use super::memory::{self, Region, Shared};
 use super::support::Support;
+use super::tools;
 use crate::model::protocol::Failure;
 use crate::worker::median::Series;
 
 /// Calls that may wait behind a held stream. More could fill the driver's queue, which then waits for the GPU.
-const MOST_HELD: usize = 28;
+pub const MOST_HELD: usize = 28;
 /// A held stream goes on by itself after this long.
 const HOLD_LIMIT_NS: u64 = 2_000_000_000;
 /// The clock is read over this long.
@@ -63,7 +61,7 @@ impl Meter {
             end: Event::timed()?,
             shared: Shared::new()?,
             ticket: 0,
-            may_hold: may_hold(std::env::vars_os()),
+            may_hold: !tools::serialise_launches(std::env::vars_os()),
             flush: None,
             flushes: 0,
             readings: Region::new(READINGS * size_of::<f64>())?,
@@ -93,7 +91,8 @@ impl Meter {
         self.flush.as_ref().map_or(Ok(()), |region| support.flush(context, region, self.flushes))
     }
 
-    /// Nanoseconds that what `queue` queues takes; it makes `operations` calls. What is queued already comes before.
+    /// Nanoseconds that what `queue` queues takes; it makes `operations` calls, [`MOST_HELD`] at most for the stream to
+    /// be held. What is queued already comes before.
     ///
     /// # Errors
     /// [`MeterError::Queue`] of `queue`, or a fault of what ran.
@@ -165,48 +164,5 @@ pub enum MeterError {
 impl From<CudaError> for MeterError {
     fn from(error: CudaError) -> MeterError {
         MeterError::Cuda(error)
-    }
-}
-
-/// Whether a stream may be held in a process with these variables: not where launches are made one after the other.
-fn may_hold(variables: impl Iterator<Item = (OsString, OsString)>) -> bool {
-    !variables.into_iter().any(|(name, value)| {
-        let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
-        match &*name {
-            "MLARUN_NO_BLOCKING" | "CUDA_LAUNCH_BLOCKING" => !matches!(&*value, "" | "0"),
-            "LD_PRELOAD" => TOOLS.iter().any(|tool| value.to_lowercase().contains(tool)),
-            "CUDA_INJECTION64_PATH" | "NVTX_INJECTION64_PATH" => !value.is_empty(),
-            _ => TOOL_VARIABLES.iter().any(|start| name.starts_with(start)),
-        }
-    })
-}
-
-/// Parts of the names of libraries that profilers and sanitizers put before a program.
-const TOOLS: [&str; 4] = ["nsight", "nsys", "sanitizer", "treelauncher"];
-/// Starts of the names of variables that they set for it.
-const TOOL_VARIABLES: [&str; 5] = ["NV_NSIGHT_", "NV_COMPUTE_PROFILER", "NV_SANITIZER", "NV_TPS_", "NSYS_"];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stream_is_held_unless_launches_are_made_one_after_the_other() {
-        let holds = |name: &str, value: &str| {
-            may_hold([("PATH", "/bin"), (name, value)].map(|(a, b)| (a.into(), b.into())).into_iter())
-        };
-        assert!(holds("HOME", "/root"));
-        assert!(holds("MLARUN_NO_BLOCKING", "0") && holds("CUDA_LAUNCH_BLOCKING", ""));
-        assert!(holds("LD_PRELOAD", "/lib/libjemalloc.so"));
-        for (name, value) in [
-            ("MLARUN_NO_BLOCKING", "1"),
-            ("CUDA_LAUNCH_BLOCKING", "1"),
-            ("LD_PRELOAD", "/opt/nsight-compute/libTreeLauncherTargetInjection.so"),
-            ("LD_PRELOAD", "/opt/compute-sanitizer/libsanitizer-collection.so"),
-            ("CUDA_INJECTION64_PATH", "/opt/nsight/libcuda-injection.so"),
-            ("NV_NSIGHT_INJECTION_PORT_BASE", "49152"),
-        ] {
-            assert!(!holds(name, value), "{name}={value}");
-        }
     }
 }

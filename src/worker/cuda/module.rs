@@ -15,7 +15,7 @@ use crate::model::protocol::{Failure, FailureKind};
 pub struct Module(CUmodule);
 
 /// A function of a loaded module.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Function(CUfunction);
 
 impl Module {
@@ -135,13 +135,14 @@ impl Function {
         Ok(u64::try_from(blocks).unwrap_or(0))
     }
 
-    /// Size in bytes of each parameter.
+    /// Size in bytes of each parameter; of the first `most` alone where that is given. The driver tells their number only
+    /// by an error for the one after the last.
     ///
     /// # Errors
     /// The driver does not say.
-    pub fn parameter_bytes(self) -> Result<Vec<usize>, CudaError> {
+    pub fn parameter_bytes(self, most: Option<usize>) -> Result<Vec<usize>, CudaError> {
         let mut sizes = Vec::new();
-        loop {
+        while most.is_none_or(|most| sizes.len() < most) {
             let (mut offset, mut bytes) = (0usize, 0usize);
             // SAFETY: both may be written to; the function's module is never unloaded.
             let result = unsafe { sys::cuFuncGetParamInfo(self.0, sizes.len(), &raw mut offset, &raw mut bytes) };
@@ -152,6 +153,7 @@ impl Function {
             check(result, "a function does not tell its parameters")?;
             sizes.push(bytes);
         }
+        Ok(sizes)
     }
 }
 

@@ -8,7 +8,7 @@ use super::buffers::Buffers;
 use super::driver::{Context, Graph};
 use super::error::CudaError;
 use super::launch::{Launcher, Loaded, Work};
-use super::meter::{Meter, MeterError};
+use super::meter::{MOST_HELD, Meter, MeterError};
 use super::reference;
 use super::support::Support;
 use crate::model::pipeline::{Pipeline, Stage};
@@ -42,8 +42,8 @@ pub struct Rig<'a> {
     expected: Option<ReferenceRows>,
     launcher: Launcher<'a>,
     meter: Meter,
-    /// Launches of the selected part that were last batched.
-    batch: Option<(u64, Graph)>,
+    /// What of the selected part was last made a graph of, how many launches, and the graph.
+    graph: Option<(Work, u64, Graph)>,
     lost: bool,
 }
 
@@ -108,7 +108,7 @@ impl<'a> Rig<'a> {
     ) -> Result<Rig<'a>, Failure> {
         let launcher = Launcher::new(context, &pipeline.stages, loaded, |index| buffers.get(index).address())?;
         let meter = Meter::new()?;
-        Ok(Rig { context, support, pipeline, loaded, buffers, expected, launcher, meter, batch: None, lost: false })
+        Ok(Rig { context, support, pipeline, loaded, buffers, expected, launcher, meter, graph: None, lost: false })
     }
 
     /// The buffers, for the next candidate.
@@ -122,9 +122,28 @@ impl<'a> Rig<'a> {
         self.launcher.failure(error)
     }
 
+    /// Time of one launch of `work`. One of more calls than may wait behind a held stream is made as a graph.
     fn time(&mut self, work: Work) -> Result<f64, Failure> {
+        if self.launcher.operations() > MOST_HELD {
+            return self.time_graph(work, 1, 1);
+        }
         let Rig { context, support, launcher, meter, .. } = self;
         let timed = meter.time(context, support, launcher.operations(), || launcher.queue(work));
+        self.timed(timed)
+    }
+
+    /// Time of `turns` launches of a graph of `launches` launches of `work`.
+    fn time_graph(&mut self, work: Work, launches: u64, turns: usize) -> Result<f64, Failure> {
+        if self.graph.as_ref().is_none_or(|(of, count, _)| (*of, *count) != (work, launches)) {
+            self.graph = None;
+            let queue = || (0..launches).try_for_each(|_| self.launcher.queue(work));
+            self.graph = Some((work, launches, self.context.stream.capture(queue)?));
+        }
+        let Rig { context, support, meter, graph, .. } = self;
+        let timed = meter.time(context, support, turns, || match graph {
+            Some((_, _, graph)) => Ok((0..turns).try_for_each(|_| graph.launch(&context.stream))?),
+            None => Ok(()),
+        });
         self.timed(timed)
     }
 
@@ -149,7 +168,7 @@ impl rig::Rig for Rig<'_> {
 
     fn select(&mut self, part: Part) -> Result<(), Failure> {
         let address = |index: usize| self.buffers.get(index).address();
-        self.batch = None;
+        self.graph = None;
         self.launcher = match part {
             Part::Whole => Launcher::new(self.context, &self.pipeline.stages, self.loaded, address)?,
             Part::Stage(index) => {
@@ -205,18 +224,8 @@ impl rig::Rig for Rig<'_> {
     /// A graph of all launches; where that would be too large, several times one graph.
     fn batch(&mut self, launches: u64) -> Result<f64, Failure> {
         let held = launches.clamp(1, MOST_LAUNCHES);
-        if self.batch.as_ref().is_none_or(|(count, _)| *count != held) {
-            self.batch = None;
-            let queue = || (0..held).try_for_each(|_| self.launcher.queue(Work::Stages));
-            self.batch = Some((held, self.context.stream.capture(queue)?));
-        }
         let turns = launches.div_ceil(held);
-        let Rig { context, support, meter, batch, .. } = self;
-        let timed = meter.time(context, support, turns as usize, || match batch {
-            Some((_, graph)) => Ok((0..turns).try_for_each(|_| graph.launch(&context.stream))?),
-            None => Ok(()),
-        });
-        let ns = self.timed(timed)?;
+        let ns = self.time_graph(Work::Stages, held, turns as usize)?;
         // The last turn may launch more than was asked for.
         Ok(ns * launches as f64 / (turns * held) as f64)
     }
