@@ -57,8 +57,7 @@ fn every_kernel_compiles_for_every_architecture_without_spills() {
     let worker = Path::new(env!("CARGO_BIN_EXE_mlarun"));
     let patience = Patience { limit: Duration::from_secs(600), interrupted: Arc::default(), guard: None };
     let catalog = Catalog::load(Path::new(REPOSITORY));
-    let packages: Vec<&Package> =
-        catalog.packages().filter(|package| package.id.language == Language::Cuda).collect();
+    let packages: Vec<&Package> = catalog.packages().filter(|package| package.id.language == Language::Cuda).collect();
     assert!(packages.len() >= 9, "{} packages", packages.len());
     let cache = BuildCache::new(Path::new(REPOSITORY), &scratch.path().join("cache"));
     for (capability, units, shared) in ARCHITECTURES {
@@ -81,7 +80,9 @@ fn every_kernel_compiles_for_every_architecture_without_spills() {
                 let shape = complete_shape(package, &given, &root).expect("a shape");
                 let instance = instantiate(package, &shape, &Tiling::default(), &root).expect("an instance");
                 for stage in &instance.pipeline.stages {
-                    let Launch::Gpu { shared_bytes, .. } = stage.launch else { panic!("{} is no GPU stage", stage.name) };
+                    let Launch::Gpu { shared_bytes, .. } = stage.launch else {
+                        panic!("{} is no GPU stage", stage.name)
+                    };
                     assert!(
                         shared_bytes <= shared,
                         "{} {} asks for {shared_bytes} bytes of shared memory, {architecture} has {shared}",

@@ -128,7 +128,7 @@ fn launch_ns(opened: &Opened, bench: &Bench) -> Result<Vec<f64>> {
     let (root, known) = (setting.root(), BuildKeys::default());
     let prepared = Prepared::new(&setting, package, &subject.shape, &ready.tiling, &root, &known)?;
     let cache = BuildCache::new(&opened.project.root, &opened.project.cache());
-    let build = |stage| cache.build(&opened.machine.backend, stage).map(|artifact| artifact.module());
+    let build = |stage| cache.build(&*opened.machine.backend, stage).map(|artifact| artifact.module());
     let modules = prepared.builds.iter().map(build).collect::<std::result::Result<Vec<_>, _>>()?;
     let launchable = Launchable { pipeline: prepared.instance.pipeline.clone(), modules };
     let check = Check { max_rows: None, seed: 1, reference_cache: None };

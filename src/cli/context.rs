@@ -56,11 +56,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// The project that `start` belongs to, with a device of the kind `kind`.
-    pub fn open(global: &Global, start: &Path, kind: DeviceKind) -> Result<Opened, CliError> {
-        Opened::of(global, project(global, start)?, kind)
-    }
-
+    /// `project` with a device of the kind `kind`.
     pub fn of(global: &Global, project: Project, kind: DeviceKind) -> Result<Opened, CliError> {
         let machine = machine(global, &project, kind)?;
         let ledger = ledger(&project)?;
@@ -83,12 +79,7 @@ pub fn document(path: &Path, sets: &[String]) -> Result<Document, CliError> {
 }
 
 /// What a manifest means on this host; warnings are printed.
-pub fn experiment(
-    global: &Global,
-    path: &Path,
-    sets: &[String],
-    project: &Project,
-) -> Result<Experiment, CliError> {
+pub fn experiment(global: &Global, path: &Path, sets: &[String], project: &Project) -> Result<Experiment, CliError> {
     let (experiment, warnings) = resolve(path, sets, project, host_kind(global))?;
     if global.quiet < 2 {
         output::diagnostics(&warnings, global.color);

@@ -267,13 +267,12 @@ impl Session<'_> {
             let mut heard = Vec::new();
             let request = self.tools.request(task);
             let observer = &mut self.tools.observer;
-            let answer =
-                self.tools.executor.execute(&request, &mut |line| {
-                    if let Line::Candidate { number, outcome } = line {
-                        observer.observe(&Event::CandidateTried);
-                        heard.push((*number, outcome.clone()));
-                    }
-                });
+            let answer = self.tools.executor.execute(&request, &mut |line| {
+                if let Line::Candidate { number, outcome } = line {
+                    observer.observe(&Event::CandidateTried);
+                    heard.push((*number, outcome.clone()));
+                }
+            });
             outcomes.extend(heard);
             match answer {
                 Ok(_) => {}
