@@ -27,6 +27,7 @@
 //! [`ncu_profile_plan`]: app::modes::ncu_profile_plan
 //! [`nsys_profile_plan`]: app::modes::nsys_profile_plan
 
+pub mod answers;
 pub mod app;
 mod atomic;
 pub mod backend;

@@ -10,7 +10,7 @@ use walkdir::WalkDir;
 const LAYERS: &[&[&str]] = &[
     &["model"],
     &["atomic", "diagnostic", "expr", "roofline", "stats"],
-    &["spanned"],
+    &["answers", "spanned"],
     &["catalog", "conf"],
     &["manifest"],
     &["plan"],

@@ -15,8 +15,8 @@ use mlarun::model::{
 use mlarun::plan::instantiate::{complete_shape, instantiate, reduced_shape};
 use mlarun::plan::space::{SearchLimits, TuneTarget, search, targets};
 use mlarun::plan::{
-    BaselineSubject, Facts, FactsError, InstantiateError, Plan, PlanError, Protocols, RunState, Setting, Slot, Stale,
-    SubjectState, Wanted, graph, plan,
+    BaselineSubject, Estimate, Facts, FactsError, InstantiateError, Plan, PlanError, Protocols, RunState, Setting,
+    Slot, Stale, SubjectState, Wanted, graph, plan, root_scope,
 };
 
 const CORES: usize = 4;
@@ -129,8 +129,13 @@ impl Fixture {
         let catalog = Catalog::load(folder.path());
         assert!(catalog.diagnostics().is_empty(), "{:#?}", catalog.diagnostics());
         let id = DeviceId { kind: DeviceKind::Cpu, name: "A CPU".into(), uuid: None, units: CORES as u32 };
-        let device =
-            Device { id, memory_bytes: 1 << 30, last_level_cache_bytes: 1 << 20, cores: (0..CORES as u32).collect() };
+        let device = Device {
+            id,
+            memory_bytes: 1 << 30,
+            last_level_cache_bytes: 1 << 20,
+            cores: (0..CORES as u32).collect(),
+            gpu: None,
+        };
         let conf = Conf::load(&folder.path().join("conf")).expect("the defaults");
         let protocols = protocols(&conf, &ProtocolOverrides::default(), &device, 2);
         let compiler = CompilerId {
@@ -145,6 +150,10 @@ impl Fixture {
 
     fn package(&self) -> &Package {
         self.catalog.package(&id("k", 0)).expect("it is sound")
+    }
+
+    fn root(&self) -> Scope<'static> {
+        root_scope(&self.device)
     }
 
     fn setting(&self) -> Setting<'_> {
@@ -166,6 +175,10 @@ impl Fixture {
 
     fn plan(&self, rest: &str, facts: &Memory, wanted: Wanted<'_>) -> Result<Plan, PlanError> {
         plan(&self.experiment(rest), &self.catalog, &self.setting(), facts, wanted)
+    }
+
+    fn estimate(&self, rest: &str, facts: &Memory) -> Estimate {
+        self.planned(rest, facts).estimate(&self.catalog, &self.setting())
     }
 
     fn planned(&self, rest: &str, facts: &Memory) -> Plan {
@@ -218,14 +231,14 @@ fn first() -> TuneTarget {
 #[test]
 fn a_shape_is_completed_by_defaults_in_order_and_tunable_parameters_stay_open() {
     let fixture = Fixture::new();
-    let complete = |given: &[(&str, i64)]| complete_shape(fixture.package(), &shape(given), &Scope::new());
+    let complete = |given: &[(&str, i64)]| complete_shape(fixture.package(), &shape(given), &fixture.root());
     let full = complete(&[("rows", 6), ("foreign", 1)]).expect("a shape");
     assert_eq!(full.to_string(), "causal=false columns=12 rows=6 dtype=float32");
     assert_eq!(complete(&[("part", 3)]).expect("a shape").get("part"), Some(&Value::Int(3)), "a pinned one is kept");
     let error = complete(&[("rows", 0)]).expect_err("out of range");
     assert!(matches!(&error, InstantiateError::OutOfRange { parameter, .. } if parameter == "rows"), "{error}");
     let wrong = Shape(BTreeMap::from([("dtype".to_owned(), Value::Text("float16".into()))]));
-    let error = complete_shape(fixture.package(), &wrong, &Scope::new()).expect_err("not allowed");
+    let error = complete_shape(fixture.package(), &wrong, &fixture.root()).expect_err("not allowed");
     assert!(error.to_string().contains("allowed are float32"), "{error}");
 }
 
@@ -233,7 +246,7 @@ fn a_shape_is_completed_by_defaults_in_order_and_tunable_parameters_stay_open() 
 fn a_pipeline_holds_numbers_alone() {
     let fixture = Fixture::new();
     let tiling = Tiling { stages: BTreeMap::from([("first".into(), choices(&[("block", 4)]))]), ..Tiling::default() };
-    let made = instantiate(fixture.package(), &shape(&[("rows", 10)]), &tiling, CORES, &Scope::new()).expect("one");
+    let made = instantiate(fixture.package(), &shape(&[("rows", 10)]), &tiling, &fixture.root()).expect("one");
     let stage = &made.pipeline.stages[0];
     assert_eq!((stage.grid, stage.threads()), ([3, 1, 1], 1), "10 rows in blocks of 4; the other choices by default");
     assert_eq!(made.pipeline.stages[1].after, [0]);
@@ -274,15 +287,14 @@ fn a_pipeline_holds_numbers_alone() {
 fn a_stage_that_is_not_launched_is_not_there() {
     let fixture = Fixture::new();
     let shape = shape(&[("rows", 8), ("columns", 1)]);
-    let made = instantiate(fixture.package(), &shape, &Tiling::default(), CORES, &Scope::new()).expect("one");
+    let made = instantiate(fixture.package(), &shape, &Tiling::default(), &fixture.root()).expect("one");
     assert_eq!(made.pipeline.stages.len(), 1);
 }
 
 #[test]
 fn what_does_not_evaluate_says_where_it_stands() {
     let fixture = Fixture::with(&PACKAGE.replace("grid    = [1]", "grid = [\"1 / (rows - 8)\"]"));
-    let made =
-        |rows| instantiate(fixture.package(), &shape(&[("rows", rows)]), &Tiling::default(), CORES, &Scope::new());
+    let made = |rows| instantiate(fixture.package(), &shape(&[("rows", rows)]), &Tiling::default(), &fixture.root());
     let error = made(8).expect_err("a division by zero").to_string();
     assert!(error.contains("k v0 (c): stage `second`, grid") && error.contains("1 / (rows - 8)"), "{error}");
     assert!(made(9).is_ok());
@@ -292,15 +304,15 @@ fn what_does_not_evaluate_says_where_it_stands() {
 fn sizes_beyond_64_bits_are_refused() {
     let fixture = Fixture::new();
     let shape = shape(&[("rows", 1_000_000_000_000), ("columns", 1_000_000_000_000), ("part", 1)]);
-    let error =
-        instantiate(fixture.package(), &shape, &Tiling::default(), CORES, &Scope::new()).expect_err("too large");
+    let error = instantiate(fixture.package(), &shape, &Tiling::default(), &fixture.root()).expect_err("too large");
     assert!(matches!(error, InstantiateError::TooLarge { .. } | InstantiateError::Expression { .. }), "{error}");
 }
 
 #[test]
 fn the_reduced_shape_overrides_and_leaves_tuned_parameters_to_their_defaults() {
     let fixture = Fixture::new();
-    let reduced = reduced_shape(fixture.package(), &shape(&[("rows", 8), ("columns", 5), ("part", 4)]), &Scope::new());
+    let reduced =
+        reduced_shape(fixture.package(), &shape(&[("rows", 8), ("columns", 5), ("part", 4)]), &fixture.root());
     assert_eq!(reduced.expect("a shape"), shape(&[("rows", 4), ("columns", 5)]));
 }
 
@@ -308,7 +320,7 @@ fn the_reduced_shape_overrides_and_leaves_tuned_parameters_to_their_defaults() {
 fn stages_are_tuned_before_the_pipeline() {
     let fixture = Fixture::new();
     let of = |kernel: &str, given: &[(&str, i64)]| {
-        targets(fixture.catalog.package(&id(kernel, 0)).expect("sound"), &shape(given), CORES, &Scope::new())
+        targets(fixture.catalog.package(&id(kernel, 0)).expect("sound"), &shape(given), &fixture.root())
             .expect("targets")
     };
     assert_eq!(of("k", &[("rows", 8)]), [first(), TuneTarget::Pipeline]);
@@ -318,7 +330,7 @@ fn stages_are_tuned_before_the_pipeline() {
 fn searched(fixture: &Fixture, target: &TuneTarget, rows: i64, points: usize, seed: u64) -> Vec<(Choices, bool)> {
     let limits = SearchLimits { points, seed };
     let (shape, tiling) = (shape(&[("rows", rows), ("columns", 4)]), Tiling::default());
-    let found = search(fixture.package(), target, &shape, &tiling, CORES, limits, &Scope::new()).expect("points");
+    let found = search(fixture.package(), target, &shape, &tiling, limits, &fixture.root()).expect("points");
     found.points.into_iter().map(|point| (point.choices, point.rejected_by.is_none())).collect()
 }
 
@@ -327,7 +339,7 @@ fn a_small_space_is_searched_whole_and_keeps_what_is_ruled_out() {
     let fixture = Fixture::new();
     let limits = SearchLimits { points: 15, seed: 1 };
     let shape = shape(&[("rows", 8), ("columns", 4)]);
-    let found = search(fixture.package(), &first(), &shape, &Tiling::default(), CORES, limits, &Scope::new());
+    let found = search(fixture.package(), &first(), &shape, &Tiling::default(), limits, &fixture.root());
     let found = found.expect("points");
     assert_eq!((found.total, found.points.len(), found.exhaustive), (15, 15, true));
     let rejected: Vec<_> = found.points.iter().filter_map(|point| point.rejected_by.as_deref()).collect();
@@ -390,9 +402,45 @@ fn a_run_goes_from_never_measured_over_incomplete_to_fresh() {
     assert_eq!(fixture.planned(PLAIN, &facts).subjects[0].sets_to_take(Mode::Event, 2), Some(1));
     facts.sets.insert(key, 2);
     assert_eq!(state(&facts), RunState::Fresh);
-    assert_eq!(fixture.planned(PLAIN, &facts).estimate_ns(), 0.0);
+    assert_eq!(fixture.estimate(PLAIN, &facts), Estimate::default());
     let again = fixture.plan(PLAIN, &facts, Wanted { remeasure: true, ..Wanted::default() }).expect("a plan");
     assert_eq!(again.subjects[0].runs[0].state, RunState::Stale(Stale::Remeasure));
+}
+
+#[test]
+fn an_estimate_counts_tuning_and_compiling_and_what_is_recorded() {
+    let fixture = Fixture::new();
+    let mut facts = Memory::default();
+    let nothing = fixture.estimate(PLAIN, &facts);
+    assert_eq!(nothing.tuning_ns, 0.0);
+    assert!(nothing.compiling_ns > 0.0);
+    let key = fixture.planned(PLAIN, &facts).subjects[0].runs[0].key.expect("a key");
+    facts.sets.insert(key, 1);
+    let half = fixture.estimate(PLAIN, &facts);
+    assert_eq!(half.compiling_ns, 0.0, "it was compiled for the set that is recorded");
+    assert!(half.measuring_ns > 0.0 && half.measuring_ns <= nothing.measuring_ns / 2.0, "{half:?} of {nothing:?}");
+
+    let text = "kernels = [\"k\"]\n";
+    let untuned = fixture.estimate(text, &Memory::default());
+    assert!(untuned.tuning_ns > 0.0, "{untuned:?}");
+    let mut facts = Memory::default();
+    facts.tunings.insert(first(), choices(&[("block", 4), ("threads", 2)]));
+    let stage_known = fixture.estimate(text, &facts);
+    assert!(0.0 < stage_known.tuning_ns && stage_known.tuning_ns < untuned.tuning_ns, "{stage_known:?}");
+    facts.tunings.insert(TuneTarget::Pipeline, choices(&[("part", 4), ("share", 2)]));
+    assert_eq!(fixture.estimate(text, &facts).tuning_ns, 0.0);
+}
+
+#[test]
+fn a_search_is_estimated_within_its_limits() {
+    let text = "kernels = [\"k\"]\n";
+    let mut fixture = Fixture::new();
+    let whole = fixture.estimate(text, &Memory::default()).tuning_ns;
+    fixture.protocols.search.points = 2;
+    let sampled = fixture.estimate(text, &Memory::default()).tuning_ns;
+    assert!(sampled < whole, "{sampled} {whole}");
+    fixture.protocols.tuning_budget = std::time::Duration::from_nanos(10);
+    assert_eq!(fixture.estimate(text, &Memory::default()).tuning_ns, 20.0, "two searches of ten nanoseconds");
 }
 
 #[test]
@@ -461,9 +509,23 @@ fn a_filter_picks_runs() {
         fixture.plan(text, &Memory::default(), Wanted { only: Some(&condition), ..Wanted::default() }).expect("a plan");
     let listed = plan.subjects.iter().filter(|subject| subject.listed).count();
     assert_eq!(listed, 1, "part is 4 by default where rows is 16");
-    let wrong = only("unknown == 1");
-    let error = fixture.plan(text, &Memory::default(), Wanted { only: Some(&wrong), ..Wanted::default() });
-    assert!(matches!(error, Err(PlanError::Only(_))), "{error:?}");
+    let nothing = only("version == 'v7'");
+    let plan = fixture.plan(text, &Memory::default(), Wanted { only: Some(&nothing), ..Wanted::default() });
+    assert_eq!(plan.expect("a plan").counts().total(), 0);
+    let message = |filter: &str| {
+        let wrong = only(filter);
+        let error = fixture.plan(text, &Memory::default(), Wanted { only: Some(&wrong), ..Wanted::default() });
+        let error = error.expect_err(filter);
+        assert!(matches!(error, PlanError::Only { .. }), "{error:?}");
+        error.to_string()
+    };
+    let unlike = message("zzzzzz == 1");
+    assert!(unlike.contains("`zzzzzz`") && unlike.contains("`rows`") && unlike.contains("`mode`"), "{unlike}");
+    let near = message("verison == 'v1'");
+    assert!(near.contains("k v0 (c) has no `verison`; did you mean `version`?"), "{near}");
+    let near = message("row == 8");
+    assert!(near.contains("did you mean `rows`?"), "{near}");
+    assert!(message("rows + 1").contains("names are kernel, version"), "no name is wrong");
 }
 
 #[test]

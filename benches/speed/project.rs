@@ -5,16 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
-use mlarun::app::{Bench, Ledger, Machine, Project, Workspace, record_kind};
-use mlarun::expr::Scope;
+use mlarun::app::{Bench, Choice, Ledger, Machine, Project, Workspace, record_kind};
 use mlarun::manifest::{self, Experiment, Source};
 use mlarun::model::protocol::{Counters, Samples, Verification};
 use mlarun::model::record::{AnnotationPass, Body, Labels, Position, Record, SampleSet, StageMeasurement};
 use mlarun::model::{DeviceKind, Mode, Timing};
 use mlarun::plan::space::search;
-use mlarun::plan::{BuildKeys, Prepared, SubjectState, Wanted};
+use mlarun::plan::{BuildKeys, Prepared, SubjectState, Wanted, root_scope};
+use mlarun::store::Store;
 use mlarun::store::tuning::{Outcome, Tried, Tuning, Tunings};
-use mlarun::store::{Store, Tags};
 use tempfile::TempDir;
 
 use crate::Result;
@@ -74,7 +73,8 @@ pub struct Opened {
 impl Opened {
     pub fn new(root: &Path) -> Result<Opened> {
         let project = Project::open(root, Some(root), None)?;
-        let machine = Machine::probe(&project)?;
+        let worker = Path::new(env!("CARGO_BIN_EXE_mlarun"));
+        let machine = Machine::probe(&project, Choice { kind: DeviceKind::Cpu, gpu: None, worker })?;
         let ledger = Ledger::open(&project)?;
         Ok(Opened { project, machine, ledger })
     }
@@ -111,14 +111,14 @@ pub fn record_everything(root: &Path, manifest: &Path) -> Result<()> {
 /// Every tuning whose key is known chooses the first valid point of its space.
 fn tune(opened: &Opened, bench: &Bench) -> Result<()> {
     let tunings = Tunings::new(&opened.project.cache());
-    let (root, cores) = (Scope::new(), opened.machine.host.device.cores.len());
+    let root = root_scope(&opened.machine.host.device);
     for subject in &bench.plan.subjects {
         let SubjectState::AfterTune { tunings: needed, .. } = &subject.state else { continue };
         let package = opened.project.catalog.package(&subject.id)?;
         for (needed, key) in needed.iter().filter_map(|needed| Some((needed, needed.key?))) {
             let limits = bench.protocols.search;
             let tiling = mlarun::model::Tiling::default();
-            let tried = search(package, &needed.target, &subject.shape, &tiling, cores, limits, &root)?.points;
+            let tried = search(package, &needed.target, &subject.shape, &tiling, limits, &root)?.points;
             let history = tried.into_iter().enumerate().map(|(number, point)| {
                 let outcome = match point.rejected_by {
                     Some(constraint) => Outcome::Rejected { constraint },
@@ -143,9 +143,9 @@ fn append(opened: &Opened, bench: &Bench) -> Result<()> {
     let subjects = &bench.plan.subjects;
     let write = |part: usize| -> std::result::Result<(), String> {
         let fail = |error: &dyn std::fmt::Display| error.to_string();
-        let mut store = Store::open(&opened.project.out, Tags::new()).map_err(|error| fail(&error))?;
-        let (scope, builds) = (Scope::new(), BuildKeys::default());
+        let mut store = Store::open(&opened.project.out).map_err(|error| fail(&error))?;
         let setting = opened.workspace().setting(&bench.protocols);
+        let (scope, builds) = (setting.root(), BuildKeys::default());
         for subject in subjects.iter().skip(part).step_by(WRITERS) {
             let SubjectState::Ready(ready) = &subject.state else { continue };
             let package = opened.project.catalog.package(&subject.id).map_err(|error| fail(&error))?;
@@ -213,6 +213,7 @@ pub fn sample_set(ns: f64) -> SampleSet {
         warmup_launches: 120,
         warmup_ns: 150_000_000,
         steady: true,
+        sm_mhz: None,
         samples: vec![
             samples(Timing::ColdIsolated, ns, 60, 1),
             samples(Timing::WarmIsolated, 0.75 * ns, 60, 1),

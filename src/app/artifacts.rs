@@ -11,7 +11,6 @@ use super::experiment::Workspace;
 use super::publish::PublishError;
 use crate::atomic::{self, Durability};
 use crate::backend::BuildCache;
-use crate::expr::Scope;
 use crate::model::{DeviceId, KernelId, Mode, Tiling};
 use crate::plan::space::{TuneTarget, targets};
 use crate::plan::{self, BuildKeys, PlanError, Prepared, Protocols, Subject};
@@ -99,11 +98,10 @@ fn write_tilings(
         write_json(&folder.join(format!("{name}.json")), &json(choices))?;
     }
     let package = workspace.project.catalog.package(&subject.id).map_err(PlanError::from)?;
-    let (root, builds) = (Scope::new(), BuildKeys::default());
     let setting = workspace.setting(protocols);
+    let (root, builds) = (setting.root(), BuildKeys::default());
     let mut decided = Tiling::default();
-    let cores = setting.device.cores.len();
-    for target in targets(package, &subject.shape, cores, &root).map_err(PlanError::from)? {
+    for target in targets(package, &subject.shape, &root).map_err(PlanError::from)? {
         let (key, _) = plan::tuning_key(&setting, package, &subject.shape, &decided, &target, &root, &builds)
             .map_err(PlanError::from)?;
         let history = workspace.ledger.tuning_path(&subject.id, &target, &key);

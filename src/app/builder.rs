@@ -1,7 +1,9 @@
 //! The build cache as the session's compiler.
 
-use crate::backend::{Backend, BuildCache, BuildError, Origin};
-use crate::execute::{Builder, Built};
+use std::path::PathBuf;
+
+use crate::backend::{Backend, BuildCache, BuildError};
+use crate::execute::Builder;
 use crate::model::build::StageBuild;
 use crate::model::protocol::{Failure, FailureKind};
 
@@ -12,10 +14,14 @@ pub(super) struct CachedBuilder<'a> {
 }
 
 impl Builder for CachedBuilder<'_> {
-    fn build(&self, stage: &StageBuild) -> Result<Built, Failure> {
-        let artifact = self.cache.build(self.backend, stage).map_err(|error| failure(&error))?;
-        let cached = artifact.origin == Origin::Cached;
-        Ok(Built { key: artifact.info.key, module: artifact.module(), cached })
+    fn find(&self, stage: &StageBuild) -> Result<Option<PathBuf>, Failure> {
+        let key = stage.material(self.backend.toolchain()).key();
+        let found = self.cache.get(&key).map_err(|error| failure(&error))?;
+        Ok(found.map(|artifact| artifact.module()))
+    }
+
+    fn build(&self, stage: &StageBuild) -> Result<PathBuf, Failure> {
+        self.cache.build(self.backend, stage).map(|artifact| artifact.module()).map_err(|error| failure(&error))
     }
 }
 

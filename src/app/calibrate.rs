@@ -9,11 +9,10 @@ use super::{Ledger, Machine, Project};
 use crate::catalog::LookupError;
 use crate::device::peaks::{self, PeaksError};
 use crate::execute::{Trial, TrialsError};
-use crate::expr::Scope;
 use crate::manifest::ProtocolOverrides;
 use crate::model::device::PeakSource;
 use crate::model::{DType, KernelId, Language, Peaks, Shape, Version};
-use crate::plan::{InstantiateError, Setting, instantiate};
+use crate::plan::{InstantiateError, Setting, instantiate, root_scope};
 
 /// Package that multiplies and adds as fast as it can.
 const FMA: &str = "peak_fma";
@@ -52,7 +51,7 @@ pub fn calibrate(
         at_sm_mhz: BTreeMap::new(),
         source: PeakSource::Measured { taken_at: Timestamp::now() },
     };
-    let toolchain = crate::backend::Backend::toolchain(&machine.backend);
+    let toolchain = machine.backend.toolchain();
     peaks::save_measured(&project.cache(), &machine.host.device.id, toolchain, &peaks)?;
     Ok(peaks)
 }
@@ -68,14 +67,13 @@ fn best(
 ) -> Result<f64, CalibrateError> {
     let id = KernelId { kernel: kernel.to_owned(), version: Version::BASE, language: Language::C };
     let package = project.catalog.package(&id)?;
-    let root = Scope::new();
-    let shape = instantiate::complete_shape(package, &Shape::default(), &root)?;
+    let shape = instantiate::complete_shape(package, &Shape::default(), &root_scope(&machine.host.device))?;
     let protocols = protocols(&project.conf, &ProtocolOverrides::default(), &machine.host.device, 1);
     let workspace = Workspace { project, machine, ledger };
     let setting = Setting { peaks: None, ..workspace.setting(&protocols) };
-    let limits = (project.conf.protocol.limits.run(), project.conf.protocol.tune.limit());
+    let limit = project.conf.protocol.limits.run();
     let trials = workspace
-        .with_session(setting, control, limits.0, limits.1, |mut session| session.trials(package, &shape))
+        .with_session(setting, control, limit, |mut session| session.trials(package, &shape))
         .map_err(|error| CalibrateError::Trials { kernel, error })?;
     let rate = |trial: &Trial| 1e9 * work(trial.flops, trial.bytes) / trial.median_ns;
     Ok(trials.iter().map(rate).fold(0.0, f64::max))

@@ -9,13 +9,13 @@ use jiff::Timestamp;
 
 use super::builder::CachedBuilder;
 use super::{Ledger, Machine, Project};
-use crate::backend::{Backend as _, BuildCache, Patience};
+use crate::backend::{BuildCache, Patience};
 use crate::conf::Conf;
 use crate::execute::{Clock, Observer, Outcome, ProcessExecutor, Session, SessionError, Tools};
 use crate::manifest::{Experiment, ProtocolOverrides};
 use crate::model::Device;
 use crate::plan::space::SearchLimits;
-use crate::plan::{self, Plan, PlanError, Protocols, Setting, Wanted};
+use crate::plan::{self, Estimate, Plan, PlanError, Protocols, Setting, Wanted};
 
 /// Rows that a verification compares at the run's own shape, at most.
 const VERIFIED_ROWS: u64 = 4096;
@@ -37,7 +37,7 @@ pub struct Control<'a> {
     pub interrupted: Arc<AtomicBool>,
     /// End at the first failed run.
     pub fail_fast: bool,
-    /// The program that serves `__worker`: mlarun itself.
+    /// The program that serves as worker and as guard of compilers: mlarun itself.
     pub worker: PathBuf,
 }
 
@@ -96,6 +96,11 @@ impl<'a> Workspace<'a> {
         Ok(Bench { experiment, protocols, plan })
     }
 
+    /// How long what the plan has left to do will take, roughly.
+    pub fn estimate(&self, bench: &Bench) -> Estimate {
+        bench.plan.estimate(&self.project.catalog, &self.setting(&bench.protocols))
+    }
+
     /// Does what the plan has left to do, then plans again.
     ///
     /// # Errors
@@ -104,24 +109,20 @@ impl<'a> Workspace<'a> {
         let Bench { experiment, protocols, plan } = bench;
         let setting = self.setting(&protocols);
         let limit = Duration::from_secs(u64::from(experiment.time_limit_s));
-        let tuning_budget = experiment.protocol.tuning.budget_ns.map(Duration::from_nanos);
-        let tuning_budget = tuning_budget.unwrap_or(self.project.conf.protocol.tune.limit());
-        let outcome = self.with_session(setting, control, limit, tuning_budget, |session| {
-            session.execute(&experiment, plan, wanted, self.ledger)
-        })?;
+        let outcome = self
+            .with_session(setting, control, limit, |session| session.execute(&experiment, plan, wanted, self.ledger))?;
         // Reports show the whole experiment, whatever part of it was asked for now.
         let wanted = Wanted { remeasure: false, only: None, ..wanted };
         let plan = plan::plan(&experiment, &self.project.catalog, &setting, self.ledger, wanted)?;
         Ok(Finished { bench: Bench { experiment, protocols, plan }, outcome })
     }
 
-    /// Gives `run` a session whose workers may be silent for `limit` and whose searches may take `tuning_budget`.
+    /// Gives `run` a session whose workers may be silent for `limit`.
     pub(super) fn with_session<T>(
         &self,
         setting: Setting<'_>,
         control: &mut Control<'_>,
         limit: Duration,
-        tuning_budget: Duration,
         run: impl FnOnce(Session<'_>) -> T,
     ) -> T {
         let Workspace { project, machine, ledger } = *self;
@@ -131,13 +132,16 @@ impl<'a> Workspace<'a> {
             interrupted: Arc::clone(&control.interrupted),
         };
         let interrupted = Arc::clone(&control.interrupted);
-        let patience = Patience { limit: project.conf.protocol.limits.compile(), interrupted };
+        let guard = Some(control.worker.clone());
+        let patience = Patience { limit: project.conf.protocol.limits.compile(), interrupted, guard };
         let cache = BuildCache::new(&project.root, &project.cache()).with_patience(patience);
+        cache.sweep();
         let started = Timestamp::now();
         run(Session::new(Tools {
             catalog: &project.catalog,
             setting,
-            builder: &CachedBuilder { backend: &machine.backend, cache: &cache },
+            builder: &CachedBuilder { backend: &*machine.backend, cache: &cache },
+            gpu: machine.gpu.clone(),
             executor: &executor,
             journal: &mut &*ledger,
             observer: control.observer,
@@ -145,7 +149,6 @@ impl<'a> Workspace<'a> {
             environment: machine.environment(project),
             session: session_name(started),
             reference_cache: Some(project.cache().join("reference")),
-            tuning_budget,
             interrupted: Arc::clone(&control.interrupted),
             fail_fast: control.fail_fast,
         }))
@@ -178,6 +181,7 @@ pub fn protocols(conf: &Conf, overrides: &ProtocolOverrides, device: &Device, ro
         annotation,
         tuning: conf.protocol.tune(),
         search,
+        tuning_budget: overrides.tuning.budget_ns.map_or(conf.protocol.tune.limit(), Duration::from_nanos),
         rounds,
         verified_rows: VERIFIED_ROWS,
         verification_seed: VERIFICATION_SEED,

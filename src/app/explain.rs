@@ -1,9 +1,10 @@
-//! Why a run is stale: its material beside that of the newest result under the same name.
+//! Why a run is stale: its material beside that of the newest result under the same name, or of a record.
 
-use super::experiment::{Bench, Workspace};
+use super::experiment::{Bench, Workspace, protocols};
 use super::gather::GatherError;
 use super::record_kind;
-use crate::expr::Scope;
+use crate::manifest::ProtocolOverrides;
+use crate::model::record::Record;
 use crate::plan::{
     BuildKeys, Change, Facts as _, PlanError, Prepared, Run, RunState, Slot, Stale, SubjectState, changes,
 };
@@ -38,7 +39,46 @@ pub fn reasons(
     let Some(old) = records.last() else { return Ok(Vec::new()) };
     let tiling = tiling.unwrap_or_else(|| old.tiling.clone());
     let package = workspace.project.catalog.package(&subject.id).map_err(PlanError::from)?;
-    let (root, builds) = (Scope::new(), BuildKeys::default());
+    let (root, builds) = (setting.root(), BuildKeys::default());
     let prepared = Prepared::new(&setting, package, &subject.shape, &tiling, &root, &builds)?;
     Ok(changes(&old.material, &prepared.explanation(&setting, run.mode)))
+}
+
+/// What has become of what a record measured.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Since {
+    /// The same would be measured now.
+    Unchanged,
+    Changed {
+        changes: Vec<Change>,
+        /// An experiment may measure with a protocol of its own, which a record does not name.
+        in_protocol_alone: bool,
+    },
+    /// Its kernel or version is not there any more, or cannot be used at its shape.
+    Gone { reason: String },
+}
+
+/// Compares what `record` measured with what the same kernel, shape, mode and tiling would measure now, with the
+/// protocol of conf/.
+pub fn since(workspace: &Workspace<'_>, record: &Record) -> Since {
+    let package = match workspace.project.catalog.package(&record.labels.id) {
+        Ok(package) => package,
+        Err(error) => return Since::Gone { reason: error.to_string() },
+    };
+    // A verification keeps no material; what it verified is told by its subject's measurements.
+    let Some(mode) = record.labels.mode else { return Since::Unchanged };
+    let protocols =
+        protocols(&workspace.project.conf, &ProtocolOverrides::default(), &workspace.machine.host.device, 1);
+    let setting = workspace.setting(&protocols);
+    let (root, builds) = (setting.root(), BuildKeys::default());
+    let now = match Prepared::new(&setting, package, &record.labels.shape, &record.tiling, &root, &builds) {
+        Ok(prepared) => prepared.explanation(&setting, mode),
+        Err(error) => return Since::Gone { reason: error.to_string() },
+    };
+    let changes = changes(&record.material, &now);
+    if changes.is_empty() {
+        return Since::Unchanged;
+    }
+    let in_protocol_alone = changes.iter().all(|change| change.path.starts_with("protocol"));
+    Since::Changed { changes, in_protocol_alone }
 }

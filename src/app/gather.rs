@@ -7,7 +7,6 @@ use super::experiment::{Bench, Workspace};
 use super::record_kind;
 use super::recorded::{self, RecordedError, Results, recorded};
 use crate::execute::RunFailure;
-use crate::expr::Scope;
 use crate::model::protocol::FailureKind;
 use crate::model::{Mode, Tiling};
 use crate::plan::{self, BaselineSubject, BuildKeys, InstantiateError, Prepared, RunState, Subject, SubjectState};
@@ -49,7 +48,6 @@ pub enum GatherError {
 /// # Errors
 /// A record cannot be read.
 pub fn gather(workspace: &Workspace<'_>, bench: &Bench, failures: &[RunFailure]) -> Result<Gathered, GatherError> {
-    let root = Scope::new();
     let builds = BuildKeys::default();
     let mut gathered = Gathered {
         input: Input { experiment: bench.experiment.name.clone(), runs: Vec::new(), comparisons: Vec::new() },
@@ -57,6 +55,7 @@ pub fn gather(workspace: &Workspace<'_>, bench: &Bench, failures: &[RunFailure])
         runs: HashMap::new(),
     };
     let setting = workspace.setting(&bench.protocols);
+    let root = setting.root();
     for (index, subject) in bench.plan.subjects.iter().enumerate() {
         let tiling = tiling(subject);
         let prepared = match &tiling {

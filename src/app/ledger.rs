@@ -27,7 +27,7 @@ impl Ledger {
     /// # Errors
     /// out/ cannot be written to, or a newer mlarun wrote to it.
     pub fn open(project: &Project) -> Result<Ledger, StoreError> {
-        let store = Store::open(&project.out, store::Tags::new())?;
+        let store = Store::open(&project.out)?;
         let warnings = store
             .set_aside()
             .iter()

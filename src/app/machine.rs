@@ -1,44 +1,131 @@
 //! The host as one session sees it: device, compiler, peaks, and what every record states about them.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::Project;
-use crate::backend::{Backend as _, Cpu, ProbeError};
+use serde::{Deserialize, Serialize};
+
+use super::{CacheError, Project};
+use crate::answers::{Answers, AnswersError};
+use crate::backend::cuda::{Cuda, CudaError};
+use crate::backend::{Backend, BuildError, Cpu, Patience, ProbeError};
+use crate::device::gpu::{self, GpuError};
 use crate::device::peaks::{self, PeaksError};
 use crate::device::{Host, HostError, git, probe};
-use crate::model::Peaks;
+use crate::execute::{ExecuteError, Executor as _, ProcessExecutor};
+use crate::model::protocol::{GpuInfo, GpuRequest, Line, PROTOCOL, Request, Task};
 use crate::model::record::Environment;
+use crate::model::{DeviceKind, Peaks};
+use crate::worker;
 
 /// Device, compiler and peaks of this host.
 #[derive(Debug)]
 pub struct Machine {
     pub host: Host,
-    pub backend: Cpu,
-    /// Measured peaks, once `mlarun device calibrate` has been run with this compiler.
+    pub backend: Box<dyn Backend>,
+    /// Theoretical peaks of a GPU, from conf/; those of a CPU, once `mlarun device calibrate` has measured them with this
+    /// compiler.
     pub peaks: Option<Peaks>,
+    /// The GPU as workers are told of it; `None` on a CPU.
+    pub gpu: Option<GpuRequest>,
+}
+
+/// Where workers and devices are found.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice<'a> {
+    pub kind: DeviceKind,
+    /// Number or UUID of a GPU; `None` takes the first one.
+    pub gpu: Option<&'a str>,
+    /// The program that serves `__worker`: mlarun itself.
+    pub worker: &'a Path,
 }
 
 /// The host lacks something.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     #[error(transparent)]
+    Cache(#[from] CacheError),
+    #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
     Compiler(#[from] ProbeError),
     #[error(transparent)]
+    Cuda(#[from] CudaError),
+    #[error("mlarun's own device code: {0}")]
+    Support(#[from] BuildError),
+    #[error("the GPUs cannot be asked for: {0}; `--device cpu` runs on the CPU")]
+    Driver(#[from] ExecuteError),
+    #[error(transparent)]
+    Answers(#[from] AnswersError),
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    #[error(transparent)]
     Peaks(#[from] PeaksError),
 }
 
+/// Time after which a driver that does not answer is given up.
+const DRIVER_LIMIT: Duration = Duration::from_secs(60);
+
+/// The GPUs that the driver shows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Gpus {
+    pub driver: String,
+    pub gpus: Vec<GpuInfo>,
+}
+
+/// Asks the driver which GPUs there are, unless it has answered since it was loaded.
+///
+/// # Errors
+/// There is no driver, or it does not answer.
+pub fn gpus(project: &Project, worker: &Path) -> Result<Gpus, MachineError> {
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let state = gpu::state(Path::new("/"), visible.as_deref());
+    Answers::new(&project.cache()).get_or_ask("gpus", &state, || {
+        let executor =
+            ProcessExecutor { program: worker.to_owned(), silence_limit: DRIVER_LIMIT, interrupted: Arc::default() };
+        let request = Request { protocol: PROTOCOL, task: Task::Probe, cores: Vec::new(), gpu: None };
+        let lines = executor.execute(&request, &mut |_| {})?;
+        let found = lines.into_iter().find_map(|line| match line {
+            Line::Gpus { driver, gpus, .. } => Some(Gpus { driver, gpus }),
+            _ => None,
+        });
+        found.ok_or(MachineError::Gpu(GpuError::None))
+    })
+}
+
 impl Machine {
-    /// Looks at the host; the compiler's answers are cached.
+    /// Looks at the host and the device that `choice` names; what compilers and drivers say is remembered.
     ///
     /// # Errors
-    /// No C compiler, or a host that does not say what it is.
-    pub fn probe(project: &Project) -> Result<Machine, MachineError> {
+    /// .cache/ cannot be written to, a compiler, a driver or the device is missing, or the host does not say what it is.
+    pub fn probe(project: &Project, choice: Choice<'_>) -> Result<Machine, MachineError> {
+        project.check_cache()?;
         let host = probe::host()?;
+        match choice.kind {
+            DeviceKind::Cpu => Machine::cpu(project, host),
+            DeviceKind::Gpu => Machine::gpu(project, host, choice),
+        }
+    }
+
+    fn cpu(project: &Project, host: Host) -> Result<Machine, MachineError> {
         let backend = Cpu::find(&project.cache())?;
         let peaks = peaks::load_measured(&project.cache(), &host.device.id, backend.toolchain())?;
-        Ok(Machine { host, backend, peaks })
+        Ok(Machine { host, backend: Box::new(backend), peaks, gpu: None })
+    }
+
+    fn gpu(project: &Project, mut host: Host, choice: Choice<'_>) -> Result<Machine, MachineError> {
+        let Gpus { driver, gpus } = gpus(project, choice.worker)?;
+        let chosen = gpu::choose(&gpus, choice.gpu)?;
+        host.device = gpu::device(chosen, &driver, host.device.cores);
+        let architecture = host.device.gpu.as_ref().map(|gpu| gpu.architecture()).unwrap_or_default();
+        let limit = project.conf.protocol.limits.compile();
+        let patience = Patience { limit, interrupted: Arc::default(), guard: None };
+        let backend = Cuda::find(&architecture, &project.cache(), choice.worker, &patience)?;
+        let support = backend.support(worker::SUPPORT_SOURCE, &project.cache(), &patience)?;
+        let peaks = project.conf.devices.peaks(&chosen.name);
+        let gpu = Some(GpuRequest { uuid: chosen.uuid.clone(), support });
+        Ok(Machine { host, backend: Box::new(backend), peaks, gpu })
     }
 
     /// What every record of a session states. Asks git for the state of the project's folder.

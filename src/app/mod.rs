@@ -18,10 +18,10 @@ mod stamp;
 
 pub use calibrate::{CalibrateError, calibrate};
 pub use experiment::{Bench, BenchError, Control, Finished, Workspace, protocols};
-pub use explain::reasons;
+pub use explain::{Since, reasons, since};
 pub use ledger::{Ledger, record_kind};
-pub use machine::{Machine, MachineError};
-pub use project::{Project, ProjectError};
+pub use machine::{Choice, Gpus, Machine, MachineError, gpus};
+pub use project::{CacheError, Project, ProjectError};
 pub use publish::{PublishError, Published, publish_experiment, publish_profile};
 pub use single::{ShapeError, single_shot_shape, verify_only};
 pub use stamp::is_published;

@@ -2,17 +2,18 @@
 //!
 //! Each takes a [`ProfilePlan`], an output folder (`None`: a new one below out/profiles), a version that replaces the
 //! plan's own (`None`: the plan's), and a number of bench runs, i.e. sample sets, each a fresh process (`None`: as
-//! configured; one where the mode knows no rounds). Each waits until no other program measures on this host. What is
-//! recorded already is not measured again, unless the plan asks for it; the folder is written anew.
+//! configured; one where the mode knows no rounds). What is recorded already is not measured again, unless the plan asks
+//! for it; the folder is written anew. Each waits until no other program measures on this host, if it has to measure.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::experiment::{BenchError, Control, Workspace};
+use super::experiment::{Bench, BenchError, Control, Workspace};
 use super::publish::{PublishError, PublishedProfile, publish_profile};
-use super::{Ledger, Machine, MachineError, Project, ProjectError};
+use super::{Choice, Ledger, Machine, MachineError, Project, ProjectError};
 use crate::catalog::LookupError;
+use crate::device::gpu;
 use crate::device::lease::{self, LeaseError, Waiting};
 use crate::execute::RunFailure;
 use crate::manifest::{ClockPolicy, Clocks, Devlog, Experiment, ProtocolOverrides, Selection};
@@ -93,13 +94,16 @@ pub enum ProfileError {
 }
 
 impl Profiler {
-    /// Opens the project at or above `start`; `worker` is the `mlarun` binary.
+    /// Opens the project at or above `start`, for the first GPU of this host, or its CPU where there is none; `worker` is
+    /// the `mlarun` binary.
     ///
     /// # Errors
     /// There is no project, the host lacks something, or out/ cannot be written to.
     pub fn open(start: &Path, worker: PathBuf) -> Result<Profiler, ProfileError> {
         let project = Project::open(start, None, None)?;
-        let machine = Machine::probe(&project)?;
+        let has_gpu = cfg!(feature = "cuda") && gpu::may_be_present(Path::new("/"));
+        let kind = if has_gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
+        let machine = Machine::probe(&project, Choice { kind, gpu: None, worker: &worker })?;
         let ledger = Ledger::open(&project)?;
         Ok(Profiler { project, machine, ledger, worker })
     }
@@ -161,6 +165,7 @@ pub fn nsys_profile_plan(
     profile(profiler, plan, Mode::Nsys, out_dir, version, bench_runs)
 }
 
+/// Takes the host's lease where something is to be measured.
 fn profile(
     profiler: &Profiler,
     plan: &ProfilePlan,
@@ -169,15 +174,19 @@ fn profile(
     version: Option<Version>,
     bench_runs: Option<u32>,
 ) -> Result<Profile, ProfileError> {
-    let _lease = lease::acquire(&lease::folder(), Waiting::While(&mut |_| true))?;
+    let options = Options { out_dir, version, bench_runs };
+    let workspace = Workspace { project: &profiler.project, machine: &profiler.machine, ledger: &profiler.ledger };
+    let _lease = match is_recorded(&workspace, plan, mode, options)? {
+        true => None,
+        false => Some(lease::acquire(&lease::folder(), Waiting::While(&mut |_| true))?),
+    };
     let mut control = Control {
         observer: &mut |_: &crate::execute::Event| {},
         interrupted: Arc::new(AtomicBool::new(false)),
         fail_fast: true,
         worker: profiler.worker.clone(),
     };
-    let workspace = Workspace { project: &profiler.project, machine: &profiler.machine, ledger: &profiler.ledger };
-    run(&workspace, plan, mode, Options { out_dir, version, bench_runs }, &mut control)
+    run(&workspace, plan, mode, options, &mut control)
 }
 
 /// How a single shot departs from its plan.
@@ -188,7 +197,46 @@ pub struct Options<'a> {
     pub bench_runs: Option<u32>,
 }
 
-/// The single shot itself, for callers that follow it with an observer of their own and hold the host's lease.
+/// A single shot that can run here: its experiment, its plan, and which of the plan's subjects it is.
+fn planned(
+    workspace: &Workspace<'_>,
+    plan: &ProfilePlan,
+    mode: Mode,
+    options: Options<'_>,
+) -> Result<(Bench, usize), ProfileError> {
+    let id = KernelId { version: options.version.unwrap_or(plan.id.version), ..plan.id.clone() };
+    workspace.project.catalog.package(&id)?;
+    let bench = workspace.plan(single(workspace, id, plan.shape.clone(), mode, options.bench_runs), wanted(plan))?;
+    let subject = bench.plan.subjects.iter().position(|subject| subject.listed);
+    let subject = subject.expect("a single shot lists one subject");
+    if let Some(RunState::Skipped { reason }) = bench.plan.subjects[subject].run(mode).map(|run| &run.state) {
+        return Err(ProfileError::Skipped { reason: reason.clone() });
+    }
+    if let SubjectState::Refused { reason } = &bench.plan.subjects[subject].state {
+        return Err(ProfileError::Refused { reason: reason.clone() });
+    }
+    Ok((bench, subject))
+}
+
+fn wanted(plan: &ProfilePlan) -> Wanted<'static> {
+    Wanted { remeasure: plan.remeasure, ..Wanted::default() }
+}
+
+/// Whether everything that the single shot shows is recorded, so that it needs neither the host for itself nor its peaks.
+///
+/// # Errors
+/// The mode does not run here, or see [`ProfileError`].
+pub fn is_recorded(
+    workspace: &Workspace<'_>,
+    plan: &ProfilePlan,
+    mode: Mode,
+    options: Options<'_>,
+) -> Result<bool, ProfileError> {
+    Ok(planned(workspace, plan, mode, options)?.0.plan.counts().to_do() == 0)
+}
+
+/// The single shot itself, for callers that follow it with an observer of their own and hold the host's lease unless
+/// it [is recorded](is_recorded).
 ///
 /// # Errors
 /// See [`ProfileError`].
@@ -199,19 +247,8 @@ pub fn run(
     options: Options<'_>,
     control: &mut Control<'_>,
 ) -> Result<Profile, ProfileError> {
-    let id = KernelId { version: options.version.unwrap_or(plan.id.version), ..plan.id.clone() };
-    workspace.project.catalog.package(&id)?;
-    let wanted = Wanted { remeasure: plan.remeasure, ..Wanted::default() };
-    let bench = workspace.plan(single(workspace, id, plan.shape.clone(), mode, options.bench_runs), wanted)?;
-    let subject = bench.plan.subjects.iter().position(|subject| subject.listed);
-    let subject = subject.expect("a single shot lists one subject");
-    if let Some(RunState::Skipped { reason }) = bench.plan.subjects[subject].run(mode).map(|run| &run.state) {
-        return Err(ProfileError::Skipped { reason: reason.clone() });
-    }
-    if let SubjectState::Refused { reason } = &bench.plan.subjects[subject].state {
-        return Err(ProfileError::Refused { reason: reason.clone() });
-    }
-    let finished = workspace.execute(bench, wanted, control)?;
+    let (bench, subject) = planned(workspace, plan, mode, options)?;
+    let finished = workspace.execute(bench, wanted(plan), control)?;
     let failures = finished.outcome.failures;
     let published = publish_profile(workspace, &finished.bench, &failures, subject, mode, options.out_dir)?;
     match (published, failures.into_iter().next()) {

@@ -1,5 +1,6 @@
 //! A project on disk: where its kernels, configuration, templates and results are.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::catalog::Catalog;
@@ -29,6 +30,18 @@ pub enum ProjectError {
     Conf(#[from] ConfError),
 }
 
+/// What can be made again cannot be kept.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{}: compiled kernels and tunings cannot be kept there: {error}; make the folder writable, or work in a copy of the \
+     project",
+    folder.display()
+)]
+pub struct CacheError {
+    pub folder: PathBuf,
+    pub error: std::io::Error,
+}
+
 impl Project {
     /// The project at `root`, else the nearest one at or above `start`; results go to `out`, else to its out/.
     ///
@@ -55,6 +68,19 @@ impl Project {
     /// Compiles and tunings, which can be made again.
     pub fn cache(&self) -> PathBuf {
         self.root.join(".cache")
+    }
+
+    /// Makes the folders of compiles and tunings, and tries whether they can be written to: otherwise every kernel would
+    /// fail by itself, each after another wait.
+    ///
+    /// # Errors
+    /// One of them cannot be made or written to.
+    pub fn check_cache(&self) -> Result<(), CacheError> {
+        for folder in [self.cache(), self.cache().join("builds"), self.cache().join("kernel-autotune")] {
+            let made = fs::create_dir_all(&folder).and_then(|()| tempfile::tempfile_in(&folder));
+            made.map_err(|error| CacheError { folder, error })?;
+        }
+        Ok(())
     }
 
     /// Folder of report templates that replace the embedded ones.

@@ -75,9 +75,9 @@ pub fn verify_only(
     }) {
         return Err(ProfileError::Refused { reason });
     }
-    let limits = &workspace.project.conf.protocol;
+    let limits = &workspace.project.conf.protocol.limits;
     let setting = workspace.setting(&bench.protocols);
-    let verified = workspace.with_session(setting, control, limits.limits.verify(), limits.tune.limit(), |session| {
+    let verified = workspace.with_session(setting, control, limits.verify(), |session| {
         session.verify_only(&bench.experiment, bench.plan.clone(), wanted, workspace.ledger)
     });
     verified.map_err(|error| match error {

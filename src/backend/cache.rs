@@ -1,9 +1,9 @@
 //! The folder of artifacts, `.cache/builds/<first two digits>/<key>/`: looks up, builds, publishes by rename.
 //!
 //! A folder is there whole or not at all, so that two programs may build the same stage at once; a failed build leaves
-//! nothing behind and is tried again by the next caller.
+//! nothing behind and is tried again by the next caller. What a program that was killed has left is swept by the next one.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
-use super::{Backend, BuildError, BuildMaterial, Compiled, Destination, Listing, Patience, StageBuild, io};
+use super::{Backend, BuildError, BuildMaterial, Compiled, Destination, Listing, Patience, Resources, StageBuild, io};
 use crate::model::Key;
 
 /// Contents of an artifact's `build.json`.
@@ -28,6 +29,9 @@ pub struct BuildInfo {
     /// Hash over the code sections alone: equal for equal machine code.
     pub code_sha256: Key,
     pub listing: Listing,
+    /// Of the stage's function, where the compiler tells: on a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
 }
 
 /// A built stage.
@@ -67,6 +71,14 @@ pub struct BuildCache {
 
 const INFO: &str = "build.json";
 const LOG: &str = "log.txt";
+/// How the names of folders begin in which artifacts grow.
+const GROWING: &str = ".building-";
+
+/// A folder in which an artifact grows. Its lock says that its builder lives.
+struct Growing {
+    folder: TempDir,
+    _lock: File,
+}
 
 /// What stands in an artifact's folder.
 enum Found {
@@ -78,7 +90,7 @@ enum Found {
 impl BuildCache {
     /// The artifacts of the project at `root` below `cache`, its `.cache`; compilers may take as long as they like.
     pub fn new(root: &Path, cache: &Path) -> BuildCache {
-        let patience = Patience { limit: Duration::MAX, interrupted: Arc::default() };
+        let patience = Patience { limit: Duration::MAX, interrupted: Arc::default(), guard: None };
         BuildCache { root: root.to_owned(), folder: cache.join("builds"), patience }
     }
 
@@ -146,7 +158,7 @@ impl BuildCache {
     ) -> Result<BuildInfo, BuildError> {
         let key = material.key();
         let published = self.folder_of(&key);
-        let temporary = self.temporary()?;
+        let Growing { folder: temporary, _lock } = self.growing()?;
         self.check_sources(stage)?;
         let into =
             Destination { root: &self.root, folder: temporary.path(), published: &published, patience: &self.patience };
@@ -168,17 +180,38 @@ impl BuildCache {
         }
     }
 
-    fn temporary(&self) -> Result<tempfile::TempDir, BuildError> {
+    fn growing(&self) -> Result<Growing, BuildError> {
         fs::create_dir_all(&self.folder).map_err(io(&self.folder))?;
-        let permissions = Permissions::from_mode(0o755);
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".building-").permissions(permissions).tempdir_in(&self.folder).map_err(io(&self.folder))
+        loop {
+            let mut builder = tempfile::Builder::new();
+            let builder = builder.prefix(GROWING).permissions(Permissions::from_mode(0o755));
+            let folder = builder.tempdir_in(&self.folder).map_err(io(&self.folder))?;
+            let lock = File::open(folder.path()).and_then(|lock| lock.lock().map(|()| lock));
+            // Between its making and its locking, another program may have swept it.
+            match lock {
+                Ok(_lock) if folder.path().exists() => return Ok(Growing { folder, _lock }),
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(io(folder.path())(error)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Removes the folders of builders that were killed. A living builder holds the lock of its own.
+    pub fn sweep(&self) {
+        // What cannot be read or removed now is in nobody's way, and is tried again by the next program.
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(GROWING.as_bytes())) {
+            let Ok(folder) = File::open(entry.path()) else { continue };
+            if folder.try_lock().is_ok() {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
     }
 
     /// Takes a damaged artifact out of the way.
     fn discard(&self, key: &Key) -> Result<(), BuildError> {
-        let away = self.temporary()?;
-        match fs::rename(self.folder_of(key), away.path().join("damaged")) {
+        let away = self.growing()?;
+        match fs::rename(self.folder_of(key), away.folder.path().join("damaged")) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(io(&self.folder_of(key))(error)),
             _ => Ok(()),
         }
@@ -219,6 +252,7 @@ fn describe(material: BuildMaterial, compiled: Compiled, folder: &Path) -> Resul
         module_bytes: bytes.len() as u64,
         code_sha256: compiled.code_sha256,
         listing: compiled.listing,
+        resources: compiled.resources,
     };
     let path = folder.join(INFO);
     let text = serde_json::to_vec_pretty(&info).map_err(|error| BuildError::Json { path: path.clone(), error })?;

@@ -179,7 +179,7 @@ impl Backend for Cpu {
         self.check_dependencies(stage, into)?;
         let module = into.folder.join(MODULE);
         let bytes = fs::read(&module).map_err(io(&module))?;
-        Ok(Compiled { module: MODULE, code_sha256: code::code_sha256(&bytes, &module)?, listing, log })
+        Ok(Compiled { module: MODULE, code_sha256: code::code_sha256(&bytes, &module)?, listing, log, resources: None })
     }
 }
 

@@ -6,12 +6,15 @@
 mod cache;
 mod code;
 mod cpu;
+pub mod cuda;
 mod depfile;
 mod probe;
 mod process;
+mod ptxas;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -24,10 +27,11 @@ pub use code::CodeError;
 pub use cpu::Cpu;
 pub use depfile::DepfileError;
 pub use probe::ProbeError;
-pub use process::{Patience, ProcessError};
+pub use process::{GUARD, Patience, ProcessError, guard};
+pub use ptxas::Resources;
 
 /// A compiler for the kernels of one language.
-pub trait Backend: Sync {
+pub trait Backend: Sync + Debug {
     /// Language of the sources that it compiles.
     fn language(&self) -> Language;
 
@@ -68,6 +72,8 @@ pub struct Compiled {
     pub listing: Listing,
     /// The compiler's messages; empty when it had nothing to say.
     pub log: String,
+    /// Of the stage's function, where the compiler tells: on a GPU.
+    pub resources: Option<Resources>,
 }
 
 /// The assembly listing beside a module, or why there is none.

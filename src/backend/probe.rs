@@ -1,7 +1,6 @@
-//! Finds the system's C compiler and asks it who it is, once: answers are kept in `.cache/probes.json` by the
-//! compiler's resolved path, size and time of change, so that an unchanged later start runs no process.
+//! Finds the system's C compiler and asks it who it is, once: its answer is remembered by the compiler's resolved path,
+//! size and time of change.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -11,7 +10,7 @@ use std::time::UNIX_EPOCH;
 use serde::{Deserialize, Serialize};
 
 use super::process::{self, ProcessError};
-use crate::atomic::{self, Durability};
+use crate::answers::{Answers, AnswersError};
 use crate::model::Key;
 use crate::model::build::CompilerId;
 
@@ -29,6 +28,8 @@ pub enum ProbeError {
     Unclear { program: PathBuf, arguments: &'static str, lacking: &'static str },
     #[error("{}: {error}; check that the file exists and can be read and written", path.display())]
     Io { path: PathBuf, error: std::io::Error },
+    #[error(transparent)]
+    Answers(#[from] AnswersError),
 }
 
 /// A compiler that was found, and what it said about itself.
@@ -43,20 +44,9 @@ pub struct Probe {
     pub include_folders: Vec<PathBuf>,
 }
 
-/// Contents of `probes.json`.
-#[derive(Debug, Serialize, Deserialize)]
-struct Known {
-    format: u32,
-    /// By resolved path and arguments.
-    compilers: BTreeMap<String, Answer>,
-}
-
-const FORMAT: u32 = 1;
-
-/// What a compiler said, and the state in which it said so.
+/// What a compiler said.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Answer {
-    state: State,
     id: CompilerId,
     include_folders: Vec<PathBuf>,
 }
@@ -78,41 +68,17 @@ pub fn probe(command: &str, path: &OsStr, cache: &Path) -> Result<Probe, ProbeEr
     let missing = || ProbeError::Missing { command: command.to_owned() };
     let program = words.next().and_then(|name| process::find(name, path)).ok_or_else(missing)?;
     let arguments: Vec<String> = words.map(str::to_owned).collect();
-    let answer = known_or_asked(&program, &arguments, &cache.join("probes.json"))?;
+    let answer = known_or_asked(&program, &arguments, cache)?;
     Ok(Probe { command: command.to_owned(), program, id: answer.id, include_folders: answer.include_folders })
 }
 
-fn known_or_asked(program: &Path, arguments: &[String], file: &Path) -> Result<Answer, ProbeError> {
+fn known_or_asked(program: &Path, arguments: &[String], cache: &Path) -> Result<Answer, ProbeError> {
     let resolved = program.canonicalize().map_err(io(program))?;
-    let state = state(&resolved)?;
     let name = std::iter::once(resolved.to_string_lossy().as_ref())
         .chain(arguments.iter().map(String::as_str))
         .collect::<Vec<_>>()
         .join(" ");
-    let mut known = read(file)?;
-    if let Some(answer) = known.compilers.get(&name).filter(|answer| answer.state == state) {
-        return Ok(answer.clone());
-    }
-    let answer = ask(program, arguments, state)?;
-    known.compilers.insert(name, answer.clone());
-    let text =
-        serde_json::to_vec_pretty(&known).map_err(|error| ProbeError::Io { path: file.into(), error: error.into() })?;
-    atomic::write(file, &text, Durability::Cached).map_err(io(file))?;
-    Ok(answer)
-}
-
-/// The remembered answers. A file of another format, or one that was cut short, remembers nothing: asking again gives
-/// the same answers.
-fn read(file: &Path) -> Result<Known, ProbeError> {
-    let nothing = || Known { format: FORMAT, compilers: BTreeMap::new() };
-    match fs::read(file) {
-        Ok(text) => {
-            let known = serde_json::from_slice::<Known>(&text).ok();
-            Ok(known.filter(|known| known.format == FORMAT).unwrap_or_else(nothing))
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(nothing()),
-        Err(error) => Err(ProbeError::Io { path: file.into(), error }),
-    }
+    Answers::new(cache).get_or_ask(&name, &state(&resolved)?, || ask(program, arguments))
 }
 
 fn state(program: &Path) -> Result<State, ProbeError> {
@@ -137,7 +103,7 @@ fn cpu_model() -> Key {
     Key::of("cpu/1", &first)
 }
 
-fn ask(program: &Path, arguments: &[String], state: State) -> Result<Answer, ProbeError> {
+fn ask(program: &Path, arguments: &[String]) -> Result<Answer, ProbeError> {
     const VERBOSE: [&str; 7] = ["-march=native", "-v", "-E", "-dM", "-x", "c", "-"];
     let run = |more: &[&str], input| -> Result<std::process::Output, ProbeError> {
         let mut command = process::tool(program);
@@ -147,7 +113,7 @@ fn ask(program: &Path, arguments: &[String], state: State) -> Result<Answer, Pro
     let version = process::text(&run(&["--version"], std::process::Stdio::null())?.stdout);
     let version = version.lines().next().filter(|line| !line.is_empty());
     let target = process::text(&run(&["-dumpmachine"], std::process::Stdio::null())?.stdout);
-    let verbose = run(&VERBOSE, input("#include <stdint.h>\n")?)?;
+    let verbose = run(&VERBOSE, process::input("#include <stdint.h>\n").map_err(io(&std::env::temp_dir()))?)?;
     let (macros, spoken) = (process::text(&verbose.stdout), process::text(&verbose.stderr));
     let include_folders = include_folders(&spoken);
     if include_folders.is_empty() {
@@ -159,19 +125,7 @@ fn ask(program: &Path, arguments: &[String], state: State) -> Result<Answer, Pro
         arguments: arguments.to_vec(),
         native: Key::of("native/1", &(resolved_flags(&spoken), macros)),
     };
-    Ok(Answer { state, id, include_folders })
-}
-
-/// A file with `text` to be read as a tool's standard input.
-fn input(text: &str) -> Result<std::process::Stdio, ProbeError> {
-    use std::io::{Seek as _, Write as _};
-    let write = || -> std::io::Result<fs::File> {
-        let mut file = tempfile::tempfile()?;
-        file.write_all(text.as_bytes())?;
-        file.rewind()?;
-        Ok(file)
-    };
-    write().map(Into::into).map_err(io(&std::env::temp_dir()))
+    Ok(Answer { id, include_folders })
 }
 
 /// A version line without the name by which the compiler was called: `cc (Debian 12.2.0) 12.2.0` says no more than
@@ -195,7 +149,7 @@ fn include_folders(spoken: &str) -> Vec<PathBuf> {
     folders.filter_map(|folder| folder.canonicalize().ok()).collect()
 }
 
-fn io(path: &Path) -> impl FnOnce(std::io::Error) -> ProbeError {
+pub(super) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> ProbeError {
     let path = path.to_owned();
     move |error| ProbeError::Io { path, error }
 }

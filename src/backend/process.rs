@@ -1,10 +1,13 @@
 //! Runs a compiler or a binary tool to its end with an allow-listed environment. Interprets nothing.
+//!
+//! A tool that may take long is started by a guard, this program under another name: it ends the tool with everything
+//! that the tool has started when the runner is gone, however that ended.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -36,7 +39,12 @@ pub struct Patience {
     pub limit: Duration,
     /// Set when the user asks to stop.
     pub interrupted: Arc<AtomicBool>,
+    /// The program that answers to [`GUARD`]: mlarun. `None`: a tool outlives a runner that is killed.
+    pub guard: Option<PathBuf>,
 }
+
+/// First argument of a guard; program and arguments of the tool follow.
+pub const GUARD: &str = "__guard";
 
 /// `program` with nothing but the allow-listed environment, English messages and no input.
 pub fn tool(program: &Path) -> Command {
@@ -48,6 +56,15 @@ pub fn tool(program: &Path) -> Command {
         }
     }
     command
+}
+
+/// A file with `text`, to be read as a tool's standard input.
+pub fn input(text: &str) -> std::io::Result<Stdio> {
+    use std::io::{Seek as _, Write as _};
+    let mut file = tempfile::tempfile()?;
+    file.write_all(text.as_bytes())?;
+    file.rewind()?;
+    Ok(file.into())
 }
 
 /// Runs `command` to its end, whatever its exit status.
@@ -62,8 +79,10 @@ pub fn output_within(command: &mut Command, patience: &Patience) -> Result<Outpu
     let program = PathBuf::from(command.get_program());
     let start = |error| ProcessError::Start { program: program.clone(), error };
     let started = Instant::now();
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let mut running = Running(command.spawn().map_err(start)?);
+    let mut guarded = patience.guard.as_ref().map(|guard| guarded(guard, command));
+    let spawned = guarded.as_mut().unwrap_or(&mut *command);
+    spawned.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut running = Running(spawned.spawn().map_err(start)?);
     let (sender, receiver) = channel();
     let stdout = read_to_end(running.0.stdout.take(), sender.clone());
     let stderr = read_to_end(running.0.stderr.take(), sender);
@@ -80,6 +99,42 @@ pub fn output_within(command: &mut Command, patience: &Patience) -> Result<Outpu
     let status = running.0.wait().map_err(start)?;
     let bytes = |thread: JoinHandle<Vec<u8>>| thread.join().unwrap_or_default();
     Ok(Output { status, stdout: bytes(stdout), stderr: bytes(stderr) })
+}
+
+/// `command` as a guard runs it, which lives as long as its standard input is open.
+fn guarded(guard: &Path, command: &Command) -> Command {
+    let mut guarded = Command::new(guard);
+    guarded.arg(GUARD).arg(command.get_program()).args(command.get_args()).env_clear().stdin(Stdio::piped());
+    guarded.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    if let Some(folder) = command.get_current_dir() {
+        guarded.current_dir(folder);
+    }
+    guarded
+}
+
+/// The guard: runs the tool that `arguments` name and ends as it does. Both are one process group, which the guard kills
+/// when its standard input ends, as it does with the runner.
+pub fn guard(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    /// What a shell answers for a program that does not start.
+    const NOT_FOUND: u8 = 127;
+    let program = arguments.next().unwrap_or_default();
+    std::thread::spawn(|| {
+        // Nothing is ever written to it.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        if rustix::process::getpgrp() == rustix::process::getpid() {
+            let _ = rustix::process::kill_current_process_group(rustix::process::Signal::KILL);
+        }
+    });
+    match Command::new(&program).args(arguments).stdin(Stdio::null()).status() {
+        Ok(status) => {
+            let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+            ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
+        }
+        Err(error) => {
+            eprintln!("{}: does not start: {error}", program.display());
+            ExitCode::from(NOT_FOUND)
+        }
+    }
 }
 
 /// Everything that a stream holds; `open` is dropped at its end.
@@ -169,18 +224,18 @@ mod tests {
             shell.args(["-c", "echo out; echo err >&2; sleep 1000; true"]);
             shell
         };
-        let patience = Patience { limit: Duration::ZERO, interrupted: Arc::default() };
+        let patience = Patience { limit: Duration::ZERO, interrupted: Arc::default(), guard: None };
         let error = output_within(&mut shell(), &patience).expect_err("too long");
         assert!(matches!(error, ProcessError::TimedOut { .. }), "{error}");
         assert!(error.to_string().contains("compile_s"), "{error}");
         let interrupted = Arc::new(AtomicBool::new(true));
-        let patience = Patience { limit: Duration::from_secs(1000), interrupted };
+        let patience = Patience { limit: Duration::from_secs(1000), interrupted, guard: None };
         assert!(matches!(output_within(&mut shell(), &patience), Err(ProcessError::Interrupted)));
     }
 
     #[test]
     fn a_tool_that_ends_in_time_is_heard() {
-        let patience = Patience { limit: Duration::from_secs(1000), interrupted: Arc::default() };
+        let patience = Patience { limit: Duration::from_secs(1000), interrupted: Arc::default(), guard: None };
         let mut shell = tool(Path::new("/bin/sh"));
         let done = output_within(shell.args(["-c", "echo out; echo err >&2; exit 3"]), &patience).expect("it ran");
         assert_eq!((text(&done.stdout), text(&done.stderr)), ("out\n".to_owned(), "err\n".to_owned()));

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::model::DType;
 use crate::model::calling::ArgType;
+use crate::model::{DType, Language};
 
 const SOURCE: &str = r#"#include "../common/scale.h"
 #include <stdint.h>
@@ -66,6 +66,7 @@ fn stage_in(root: &Path, files: &[&str]) -> StageBuild {
     let package = PathBuf::from("kernels/c/mla/design");
     let hash = |path: &str| Key::of_bytes(&fs::read(root.join(&package).join(path)).expect("a file"));
     StageBuild {
+        language: Language::C,
         source: package.join("latent.c"),
         hashes: files.iter().map(|path| ((*path).to_owned(), hash(path))).collect(),
         package,
@@ -341,6 +342,26 @@ fn two_builders_of_one_stage_agree() {
     });
     assert!(built.iter().all(|artifact| artifact.info == built[0].info));
     assert_eq!(fs::read_dir(project.root().join(".cache/builds")).expect("a folder").count(), 1);
+}
+
+#[test]
+fn only_folders_without_a_living_builder_are_swept() {
+    let project = Project::new();
+    let builds = project.root().join(".cache/builds");
+    let [dead, living] = [".building-dead", ".building-living"].map(|name| builds.join(name));
+    for folder in [&dead, &living] {
+        fs::create_dir_all(folder).expect("a folder");
+        fs::write(folder.join("module.so"), "half").expect("a file");
+    }
+    let lock = fs::File::open(&living).expect("a folder");
+    lock.lock().expect("locked");
+    project.build(&project.stage()).expect("built");
+    project.cache().sweep();
+    assert!(!dead.exists() && living.exists());
+    assert_eq!(project.build(&project.stage()).expect("still there").origin, Origin::Cached);
+    drop(lock);
+    project.cache().sweep();
+    assert!(!living.exists());
 }
 
 #[test]

@@ -91,14 +91,22 @@ t = 67
 dtype = "bfloat16"
 "#;
 
-/// A project with `kernel.toml` texts by folder below `kernels/`, their sources and a shared header.
+/// A package's text as one in CUDA has it.
+pub fn cuda(text: &str) -> String {
+    let text = text.replace("threads = \"tile.threads\"", "block = [128]").replace(", \"block.x\", \"thread\"]", "]");
+    text.replace("\"cores\"", "\"sms\"").replace("grid = [1]", "grid = [1]\nblock = [32, 2]\nshared = 1024")
+}
+
+/// A project with `kernel.toml` texts by folder below `kernels/`, their sources and a shared header. Texts in the folder of
+/// CUDA are translated.
 pub fn project(packages: &[(&str, &str)]) -> TempDir {
     let root = tempfile::tempdir().expect("a temporary folder");
     for language in ["c", "cuda"] {
         write(root.path(), &format!("kernels/{language}/common/shared.h"), "");
     }
     for (folder, text) in packages {
-        write(root.path(), &format!("kernels/{folder}/kernel.toml"), text);
+        let text = if folder.starts_with("cuda/") { cuda(text) } else { (*text).to_owned() };
+        write(root.path(), &format!("kernels/{folder}/kernel.toml"), &text);
         write(root.path(), &format!("kernels/{folder}/sum.c"), "void sum(void) {}");
     }
     root

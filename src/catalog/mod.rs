@@ -42,7 +42,7 @@ pub enum LookupError {
     #[error("{kernel} ({language}) has no version {version}; it has {}", listed(known))]
     UnknownVersion { kernel: String, language: Language, version: Version, known: Vec<Version> },
     /// The package's own diagnostics say why.
-    #[error("the package of {id} is broken ({} problems)", diagnostics.len())]
+    #[error("the package of {id} is broken ({} problem{})", diagnostics.len(), if diagnostics.len() == 1 { "" } else { "s" })]
     Broken { id: KernelId, diagnostics: Vec<Diagnostic> },
 }
 

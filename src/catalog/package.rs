@@ -147,8 +147,7 @@ pub struct Stage {
     pub args: Vec<StageArg>,
     /// One to three expressions: blocks along x, y, z.
     pub grid: Vec<Expr>,
-    /// Threads that the blocks are dealt out to (CPU).
-    pub threads: Expr,
+    pub launch: Launch,
     pub stream: u32,
     /// Names of earlier stages that must have ended.
     pub after: Vec<String>,
@@ -159,6 +158,23 @@ pub struct Stage {
     /// Compulsory bytes of one launch, each tensor once.
     pub bytes: Expr,
     pub space: Space,
+}
+
+/// How the blocks of a stage are run; see [`crate::model::pipeline::Launch`].
+#[derive(Debug, Clone)]
+pub enum Launch {
+    /// Threads that the blocks are dealt out to.
+    Cpu { threads: Expr },
+    Gpu {
+        /// One to three expressions: threads of a block along x, y, z.
+        block: Vec<Expr>,
+        /// Dynamic shared memory of a block, in bytes.
+        shared: Expr,
+        /// One to three expressions: blocks of a cluster along x, y, z.
+        cluster: Option<Vec<Expr>>,
+        /// All blocks run at the same time.
+        cooperative: bool,
+    },
 }
 
 /// One argument of a stage's function.

@@ -3,6 +3,7 @@
 use super::fixture::{KERNEL, project, write};
 use super::*;
 use crate::diagnostic::{Colour, render_all};
+use crate::expr::Expr;
 use crate::model::{DType, Key};
 
 fn id(kernel: &str, version: u32) -> KernelId {
@@ -48,6 +49,26 @@ fn a_sound_package_is_read_whole() {
     let reference = package.reference.as_ref().expect("it has one");
     assert_eq!(reference.tolerance[&DType::Float32].relative_row, 1e-5);
     assert_eq!(reference.tolerance[&DType::Bfloat16].relative_frobenius, 4e-3);
+}
+
+#[test]
+fn a_cuda_stage_says_how_its_blocks_are_launched() {
+    let with = |extra: &str| {
+        let text = KERNEL.replace("stream = 1", &format!("stream = 1\n{extra}"));
+        let root = project(&[("cuda/mla/k", &text)]);
+        let catalog = Catalog::load(root.path());
+        let said = render_all(&catalog.diagnostics(), Colour::Never);
+        catalog.package(&KernelId { language: Language::Cuda, ..id("k", 0) }).cloned().map_err(|_| said)
+    };
+    let package =
+        with("cluster = [2]\ncooperative = true\nshared = \"min(shared_max, 8 * sms)\"").expect("it is sound");
+    let Launch::Gpu { block, shared, cluster, cooperative } = &package.stages[0].launch else { panic!("a GPU stage") };
+    let sources = |exprs: &[Expr]| exprs.iter().map(|expr| expr.source().to_owned()).collect::<Vec<_>>();
+    assert_eq!((sources(block), shared.source()), (vec!["128".to_owned()], "min(shared_max, 8 * sms)"));
+    assert_eq!((cluster.as_deref().map(sources), *cooperative), (Some(vec!["2".to_owned()]), true));
+    assert!(with("threads = 2").expect_err("for a CPU").contains("no key `threads`"));
+    assert!(with("shared = \"8 * cores\"").expect_err("for a CPU").contains("unknown name `cores`"));
+    assert!(complaint("stream = 1", "stream = 1\nblock = [1]").contains("no key `block`"));
 }
 
 #[test]
@@ -272,6 +293,8 @@ fn types_and_ranges_are_checked() {
     insta::assert_snapshot!(first_lines(&complaint("schema = 1", "schema = 2")), @"error: this mlarun reads kernel packages up to schema 1");
     insta::assert_snapshot!(first_lines(&complaint("stream = 1", "stream = -1")), @"error: `stream` must lie between 0 and 4294967295");
     insta::assert_snapshot!(first_lines(&complaint("grid = [1]", "grid = []")), @"error: `grid` has one to three expressions");
+    insta::assert_snapshot!(first_lines(&complaint("grid = [1]", "grid = [1, 0]")), @"error: `grid` of the stage `join` is 0, which launches nothing");
+    insta::assert_snapshot!(first_lines(&complaint("grid = [1]", "grid = [1]\nthreads = 0")), @"error: `threads` of the stage `join` is 0, which launches nothing");
     insta::assert_snapshot!(first_lines(&complaint("1e-6, row", "nan, row")), @"error: `frobenius` must be finite");
     insta::assert_snapshot!(first_lines(&complaint("role = \"scratch\"", "role = \"input\"")), @"error: an input needs either `normal` or `uniform`");
 }

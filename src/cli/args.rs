@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
+use crate::diagnostic::nearest;
 use crate::model::{Language, Mode};
 
 /// Declarative experiments over kernels: true timings, cached results, reports and dev logs.
@@ -42,6 +43,9 @@ pub struct Global {
     /// Where results go [default: out/ in the project folder]
     #[arg(long, global = true, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Where kernels run: `cpu`, `gpu`, or a GPU by number or UUID [default: the first GPU, where there is one]
+    #[arg(long, global = true, value_name = "DEVICE", env = "MLARUN_DEVICE", hide_env = true)]
+    pub device: Option<String>,
     /// Print data as JSON on standard output
     #[arg(long, global = true)]
     pub json: bool,
@@ -121,7 +125,7 @@ pub enum Command {
     List(ListArgs),
     /// Show everything that is recorded of a run
     Show(ShowArgs),
-    /// Say what identifies a run, and why it is fresh or stale
+    /// Say why a run is fresh or stale, what was tuned for it, and where its records are
     Explain(ExplainArgs),
     /// Look after recorded results and caches
     Cache(CacheArgs),
@@ -167,8 +171,8 @@ pub struct CheckArgs {
 
 /// `mlarun profile`
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "Parameters of the kernel are options of the form --NAME=VALUE, e.g. --b=32 --s=16 --t=4096 \
---dtype=bfloat16; `mlarun list KERNEL` shows them.")]
+#[command(after_help = "Parameters of the kernel are options of the form --NAME=VALUE or --NAME VALUE, e.g. --b=32 \
+--s=16 --t=4096 --dtype=bfloat16; `mlarun list KERNEL` shows them.")]
 pub struct ProfileArgs {
     /// Kernel
     pub kernel: String,
@@ -195,14 +199,14 @@ pub struct ProfileArgs {
     /// Refuse to start while another mlarun measures on this host, instead of waiting
     #[arg(long)]
     pub no_wait: bool,
-    /// A parameter of the kernel; --NAME=VALUE means the same (may be repeated)
+    /// A parameter of the kernel; --NAME=VALUE and --NAME VALUE mean the same (may be repeated)
     #[arg(long = PARAMETER, value_name = "NAME=VALUE")]
     pub parameters: Vec<String>,
 }
 
 const PARAMETER: &str = "param";
 
-/// Turns the `--NAME=VALUE` of `mlarun profile` that are no options of ours into `--param NAME=VALUE`.
+/// Turns the `--NAME=VALUE` and `--NAME VALUE` of `mlarun profile` that are no options of ours into `--param NAME=VALUE`.
 pub fn with_parameters(arguments: Vec<OsString>) -> Vec<OsString> {
     let mut command = Cli::command();
     command.build();
@@ -215,12 +219,41 @@ pub fn with_parameters(arguments: Vec<OsString>) -> Vec<OsString> {
         .flat_map(|argument| argument.get_long_and_visible_aliases().unwrap_or_default())
         .map(str::to_owned)
         .collect();
-    let parameter = |argument: &OsString| -> Option<String> {
-        let (name, value) = argument.to_str()?.strip_prefix("--")?.split_once('=')?;
+    // The name of a parameter, and the value where it stands behind a `=`.
+    let parameter = |argument: &OsString| -> Option<(String, Option<String>)> {
+        let text = argument.to_str()?.strip_prefix("--")?;
+        let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
         let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.is_empty();
-        (is_name && !known.iter().any(|known| known == name)).then(|| format!("--{PARAMETER}={name}={value}"))
+        let is_known = known.iter().any(|known| known == name);
+        (is_name && !is_known).then(|| (name.to_owned(), value.map(str::to_owned)))
     };
-    arguments.into_iter().map(|argument| parameter(&argument).map_or(argument, OsString::from)).collect()
+    // What may stand behind `--NAME`; another option may not, as then the name is a mistyped flag.
+    let is_value = |argument: &OsString| {
+        argument.to_str().is_some_and(|text| !text.starts_with('-') || text.parse::<f64>().is_ok())
+    };
+    let mut made = Vec::new();
+    let mut rest = arguments.into_iter().peekable();
+    while let Some(argument) = rest.next() {
+        let behind = parameter(&argument).and_then(|(name, value)| {
+            let value = value.or_else(|| rest.next_if(is_value)?.into_string().ok())?;
+            Some(format!("--{PARAMETER}={name}={value}"))
+        });
+        made.push(behind.map_or(argument, OsString::from));
+    }
+    made
+}
+
+/// What to say where the first argument is neither a command nor a file but nearly a command.
+pub fn mistyped_command(arguments: &[OsString]) -> Option<String> {
+    let word = arguments.get(1)?.to_str().filter(|word| !word.starts_with('-'))?;
+    let command = Cli::command();
+    let commands: Vec<&str> =
+        command.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name).collect();
+    if commands.contains(&word) || word == "help" || std::path::Path::new(word).exists() {
+        return None;
+    }
+    let near = nearest(word, commands)?;
+    Some(format!("there is no command and no manifest `{word}`; did you mean `mlarun {near}`?"))
 }
 
 /// Mode of a single shot.
@@ -285,6 +318,7 @@ pub struct ShowArgs {
 
 /// `mlarun explain`
 #[derive(Debug, Clone, Args)]
+#[command(after_help = "With --json, a key is explained with everything that it is the hash of.")]
 pub struct ExplainArgs {
     /// Manifest, or the key of a run (or the first digits of it)
     #[arg(value_name = "RUN")]

@@ -8,6 +8,7 @@ use super::exit::{CliError, Exit};
 use super::output;
 use crate::app::{Project, devlogs};
 use crate::model::Key;
+use crate::report::numbers::counted;
 use crate::store::Policy;
 
 pub fn run(global: &Global, args: &CacheArgs) -> Result<Exit, CliError> {
@@ -54,7 +55,7 @@ fn verify(global: &Global, project: &Project) -> Result<Exit, CliError> {
     if global.json {
         output::json(&report)?;
     } else {
-        output::text(&format!("{} records are sound, {} were set aside\n", report.sound, report.set_aside.len()))?;
+        output::text(&format!("{} sound, {} set aside\n", counted(report.sound, "record"), report.set_aside.len()))?;
         for file in &report.set_aside {
             output::text(&format!("{}: {}; kept as {}\n", file.from.display(), file.reason, file.to.display()))?;
         }
@@ -63,6 +64,11 @@ fn verify(global: &Global, project: &Project) -> Result<Exit, CliError> {
 }
 
 fn gc(global: &Global, project: &Project, policy: &Policy, dry_run: bool) -> Result<Exit, CliError> {
+    // A session that runs has planned with what is there now, and reports it when it ends.
+    let _lease = match dry_run {
+        true => None,
+        false => Some(super::run::acquire(global, false, &*context::interruptible()?)?),
+    };
     let ledger = context::ledger(project)?;
     let mut store = ledger.store();
     let collected = if dry_run { store.would_collect(policy) } else { store.gc(policy) };
@@ -70,8 +76,12 @@ fn gc(global: &Global, project: &Project, policy: &Policy, dry_run: bool) -> Res
     if global.json {
         output::json(&collected)?;
     } else {
-        let verb = if dry_run { "would be removed" } else { "were removed" };
-        output::text(&format!("{} files, {} bytes {verb}\n", collected.removed.len(), collected.bytes))?;
+        let verb = if dry_run { "would be removed" } else { "removed" };
+        output::text(&format!(
+            "{}, {} {verb}\n",
+            counted(collected.removed.len(), "file"),
+            counted(collected.bytes, "byte")
+        ))?;
     }
     Ok(Exit::Success)
 }

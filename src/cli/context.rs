@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicBool;
 use super::args::{Global, Selection};
 use super::exit::{CliError, Exit};
 use super::output;
-use crate::app::{Ledger, Machine, Project, Workspace};
+use crate::app::{Bench, Choice, Ledger, Machine, Project, Workspace};
+use crate::device::gpu;
+use crate::diagnostic::Diagnostic;
 use crate::expr::Expr;
 use crate::manifest::{self, Document, Experiment, Source};
 use crate::model::DeviceKind;
@@ -22,8 +24,20 @@ pub fn project_here(global: &Global) -> Result<Project, CliError> {
     project(global, Path::new("."))
 }
 
-pub fn machine(project: &Project) -> Result<Machine, CliError> {
-    Machine::probe(project).map_err(CliError::host)
+/// Kind of the device that kernels run on unless a manifest says otherwise.
+pub fn host_kind(global: &Global) -> DeviceKind {
+    match global.device.as_deref() {
+        Some("cpu") => DeviceKind::Cpu,
+        Some(_) => DeviceKind::Gpu,
+        None if cfg!(feature = "cuda") && gpu::may_be_present(Path::new("/")) => DeviceKind::Gpu,
+        None => DeviceKind::Cpu,
+    }
+}
+
+pub fn machine(global: &Global, project: &Project, kind: DeviceKind) -> Result<Machine, CliError> {
+    let gpu = global.device.as_deref().filter(|device| !["cpu", "gpu"].contains(device));
+    let choice = Choice { kind, gpu, worker: &worker()? };
+    Machine::probe(project, choice).map_err(CliError::host)
 }
 
 pub fn ledger(project: &Project) -> Result<Ledger, CliError> {
@@ -42,12 +56,9 @@ pub struct Opened {
 }
 
 impl Opened {
-    pub fn open(global: &Global, start: &Path) -> Result<Opened, CliError> {
-        Opened::of(project(global, start)?)
-    }
-
-    pub fn of(project: Project) -> Result<Opened, CliError> {
-        let machine = machine(&project)?;
+    /// `project` with a device of the kind `kind`.
+    pub fn of(global: &Global, project: Project, kind: DeviceKind) -> Result<Opened, CliError> {
+        let machine = machine(global, &project, kind)?;
         let ledger = ledger(&project)?;
         Ok(Opened { project, machine, ledger })
     }
@@ -67,33 +78,46 @@ pub fn document(path: &Path, sets: &[String]) -> Result<Document, CliError> {
         .map_err(|diagnostics| CliError::Diagnostics(Exit::Usage, diagnostics))
 }
 
-/// What a manifest means on a host with a device of the kind `host`; warnings are printed.
-pub fn experiment(
-    global: &Global,
+/// What a manifest means on this host; warnings are printed.
+pub fn experiment(global: &Global, path: &Path, sets: &[String], project: &Project) -> Result<Experiment, CliError> {
+    let (experiment, warnings) = resolve(path, sets, project, host_kind(global))?;
+    if global.quiet < 2 {
+        output::diagnostics(&warnings, global.color);
+    }
+    Ok(experiment)
+}
+
+/// What a manifest means on a host with a device of the kind `host`, with warnings.
+pub fn resolve(
     path: &Path,
     sets: &[String],
     project: &Project,
     host: DeviceKind,
-) -> Result<Experiment, CliError> {
+) -> Result<(Experiment, Vec<Diagnostic>), CliError> {
     let document = document(path, sets)?;
-    match manifest::resolve(&document, &project.catalog, host) {
-        Ok((experiment, warnings)) => {
-            if global.quiet < 2 {
-                output::diagnostics(&warnings, global.color);
-            }
-            Ok(experiment)
-        }
-        Err(manifest::Error::Invalid(diagnostics)) => Err(CliError::Diagnostics(Exit::Usage, diagnostics)),
-        Err(manifest::Error::NoDevice { diagnostic, .. }) => {
-            Err(CliError::Diagnostics(Exit::HostLacks, vec![*diagnostic]))
-        }
-    }
+    manifest::resolve(&document, &project.catalog, host).map_err(|error| match error {
+        manifest::Error::Invalid(diagnostics) => CliError::Diagnostics(Exit::Usage, diagnostics),
+        manifest::Error::NoDevice { diagnostic, .. } => CliError::Diagnostics(Exit::HostLacks, vec![*diagnostic]),
+    })
 }
 
 /// The filter of `--only`.
 pub fn only(selection: &Selection) -> Result<Option<Expr>, CliError> {
     let parsed = selection.only.as_deref().map(str::parse::<Expr>).transpose();
     parsed.map_err(|error| CliError::usage(format!("--only: {error}")))
+}
+
+/// Says that the filter of `--only` leaves nothing of an experiment.
+pub fn warn_of_nothing(global: &Global, selection: &Selection, bench: &Bench) {
+    if let Some(only) = &selection.only
+        && bench.plan.subjects.is_empty()
+        && global.quiet < 2
+    {
+        output::note(&format!(
+            "warning: --only `{only}` selects no run of {}; `mlarun plan` without it shows all",
+            bench.experiment.name
+        ));
+    }
 }
 
 /// This program, which also serves as worker.

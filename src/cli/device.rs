@@ -12,10 +12,15 @@ use crate::app::{self, CalibrateError, Control};
 use crate::execute::TrialsError;
 use crate::model::device::PeakSource;
 use crate::model::{DType, Device, Peaks};
+use crate::report::numbers::counted;
 
 pub fn run(global: &Global, args: &DeviceArgs) -> Result<Exit, CliError> {
-    let mut opened = Opened::of(context::project_here(global)?)?;
+    let mut opened = Opened::of(global, context::project_here(global)?, context::host_kind(global))?;
     if args.command == DeviceCommand::Calibrate {
+        if opened.machine.gpu.is_some() {
+            let message = "the peaks of a GPU are those of conf/devices.toml; `--device cpu` measures those of the CPU";
+            return Err(CliError::usage(message));
+        }
         warn_if_busy(global);
         let interrupted = context::interruptible()?;
         let lease = super::run::acquire(global, false, &interrupted)?;
@@ -72,7 +77,7 @@ pub fn calibrate_error(error: CalibrateError) -> CliError {
 
 fn text(device: &Device, peaks: Option<&Peaks>) -> String {
     let gib = device.memory_bytes as f64 / f64::from(1 << 30);
-    let mut text = format!("{}, {} cores, {gib:.1} GiB for buffers\n", device.id.name, device.id.units);
+    let mut text = format!("{}, {}, {gib:.1} GiB for buffers\n", device.id.name, counted(device.id.units, "core"));
     let Some(peaks) = peaks else {
         return text + "peaks: not measured; run `mlarun device calibrate`\n";
     };

@@ -73,6 +73,13 @@ impl CliError {
     pub fn internal(message: impl std::fmt::Display) -> CliError {
         CliError::Message(Exit::Internal, message.to_string())
     }
+
+    /// How the command ends with it.
+    pub const fn exit(&self) -> Exit {
+        match self {
+            CliError::Diagnostics(exit, _) | CliError::Message(exit, _) => *exit,
+        }
+    }
 }
 
 #[cfg(test)]

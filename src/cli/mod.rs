@@ -33,6 +33,12 @@ pub fn main() -> ExitCode {
     if arguments.get(1).is_some_and(|argument| argument == "__worker") {
         return crate::worker::main();
     }
+    if arguments.get(1).is_some_and(|argument| argument == crate::backend::GUARD) {
+        return crate::backend::guard(arguments.into_iter().skip(2));
+    }
+    if let Some(message) = args::mistyped_command(&arguments) {
+        return output::report_error(&CliError::usage(message), args::ColorWhen::Auto).into();
+    }
     let matches = Cli::command().try_get_matches_from(args::with_parameters(arguments));
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,

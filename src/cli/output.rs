@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use super::args::ColorWhen;
 use super::exit::{CliError, Exit};
-use crate::diagnostic::{self, Colour, Diagnostic};
+use crate::diagnostic::{self, Colour, Diagnostic, Severity};
+use crate::report::numbers::counted;
 
 /// Writes text to standard output. A reader that has gone (`mlarun … | head`) is no error.
 pub fn text(text: &str) -> Result<(), CliError> {
@@ -54,6 +55,37 @@ fn colour(when: ColorWhen) -> Colour {
     }
 }
 
+/// A diagnostic for programs.
+#[derive(Serialize)]
+pub struct Finding {
+    severity: &'static str,
+    file: String,
+    /// Both from 1; `null` where the whole file is meant.
+    line: Option<usize>,
+    column: Option<usize>,
+    message: String,
+    label: Option<String>,
+    help: Option<String>,
+}
+
+impl Finding {
+    pub fn of(diagnostic: &Diagnostic) -> Finding {
+        let position = diagnostic.span.as_ref().map(|span| diagnostic.file.position(span.start));
+        Finding {
+            severity: match diagnostic.severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+            },
+            file: diagnostic.file.name().to_owned(),
+            line: position.map(|(line, _)| line),
+            column: position.map(|(_, column)| column),
+            message: diagnostic.message.clone(),
+            label: diagnostic.label.clone(),
+            help: diagnostic.help.clone(),
+        }
+    }
+}
+
 /// Prints diagnostics to standard error.
 pub fn diagnostics(diagnostics: &[Diagnostic], when: ColorWhen) {
     if !diagnostics.is_empty() {
@@ -64,15 +96,12 @@ pub fn diagnostics(diagnostics: &[Diagnostic], when: ColorWhen) {
 /// Prints an error to standard error and gives its exit code.
 pub fn report_error(error: &CliError, when: ColorWhen) -> Exit {
     match error {
-        CliError::Diagnostics(exit, found) => {
+        CliError::Diagnostics(_, found) => {
             diagnostics(found, when);
             let errors = found.iter().filter(|diagnostic| diagnostic.is_error()).count();
-            note(&format!("mlarun: {errors} error{}; nothing was run", if errors == 1 { "" } else { "s" }));
-            *exit
+            note(&format!("mlarun: {}; nothing was run", counted(errors, "error")));
         }
-        CliError::Message(exit, message) => {
-            note(&format!("mlarun: {message}"));
-            *exit
-        }
+        CliError::Message(_, message) => note(&format!("mlarun: {message}")),
     }
+    error.exit()
 }

@@ -12,22 +12,32 @@ use super::run::bench_error;
 use crate::app::{Bench, reasons};
 use crate::model::record::Format;
 use crate::model::{DeviceKind, KernelId, Key, Mode, Shape, Tiling};
-use crate::plan::{Change, Counts, RunState, Stale, Subject, SubjectState, Wanted, graph};
-use crate::report::numbers::duration;
+use crate::plan::{Change, Counts, Estimate, RunState, Stale, Subject, SubjectState, Wanted, graph};
+use crate::report::numbers::{counted, duration};
 
 /// Version of the plan's JSON.
-const FORMAT: Format = Format { major: 1, minor: 0 };
+const FORMAT: Format = Format { major: 1, minor: 1 };
 
 pub fn run(global: &Global, args: &PlanArgs) -> Result<Exit, CliError> {
     let first = args.manifests.first().map_or(Path::new("."), |path| path.as_path());
-    let opened = Opened::open(global, first)?;
+    let project = context::project(global, first)?;
+    let mut experiments = Vec::new();
+    for manifest in &args.manifests {
+        experiments.push(context::experiment(global, manifest, &args.selection.sets, &project)?);
+    }
+    let kind = experiments.first().map_or(DeviceKind::Cpu, |experiment| experiment.device);
+    if let Some(other) = experiments.iter().find(|experiment| experiment.device != kind) {
+        let message = "the manifests run on devices of different kinds; plan one at a time";
+        return Err(CliError::usage(format!("{}: {message}", other.name)));
+    }
+    let opened = Opened::of(global, project, kind)?;
     let only = context::only(&args.selection)?;
     let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true };
     let mut benches = Vec::new();
-    for manifest in &args.manifests {
-        let sets = &args.selection.sets;
-        let experiment = context::experiment(global, manifest, sets, &opened.project, DeviceKind::Cpu)?;
-        benches.push(opened.workspace().plan(experiment, wanted).map_err(bench_error)?);
+    for experiment in experiments {
+        let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;
+        context::warn_of_nothing(global, &args.selection, &bench);
+        benches.push(bench);
     }
     if args.dot {
         let graphs: String = benches.iter().map(|bench| graph::dot(&bench.experiment.name, &bench.plan)).collect();
@@ -57,8 +67,9 @@ struct Document<'a> {
     experiment: &'a str,
     device: &'a str,
     counts: Counts,
-    /// Rough time that is left.
+    /// Rough time that is left: all of it, and its parts.
     estimate_ns: f64,
+    estimate: Estimate,
     runs: Vec<RunRow<'a>>,
     comparisons: Vec<ComparisonRow<'a>>,
 }
@@ -109,12 +120,14 @@ fn document<'a>(opened: &'a Opened, bench: &'a Bench) -> Result<Document<'a>, Cl
         };
         ComparisonRow { candidate: &candidate.id, shape: &candidate.shape, baseline: &comparison.name, against, reason }
     });
+    let estimate = opened.workspace().estimate(bench);
     Ok(Document {
         format: FORMAT,
         experiment: &bench.experiment.name,
         device: &opened.machine.host.device.id.name,
         counts: bench.plan.counts(),
-        estimate_ns: bench.plan.estimate_ns(),
+        estimate_ns: estimate.total_ns(),
+        estimate,
         runs,
         comparisons: comparisons.collect(),
     })
@@ -140,7 +153,7 @@ fn row<'a>(subject: &'a Subject, run: &'a crate::plan::Run, changes: Vec<Change>
         key: run.key,
         tiling,
         roofline_ns,
-        estimate_ns: run.estimate_ns,
+        estimate_ns: run.left_ns(),
     }
 }
 
@@ -150,7 +163,7 @@ pub fn state(state: &RunState, subject: &SubjectState, changes: &[Change]) -> (&
         RunState::Fresh => ("fresh", None),
         RunState::Stale(Stale::NeverMeasured) => ("stale", Some("never measured".to_owned())),
         RunState::Stale(Stale::Incomplete { have, want }) => {
-            ("stale", Some(format!("{have} of {want} sample sets are recorded")))
+            ("stale", Some(format!("{have} of {} recorded", counted(want, "sample set"))))
         }
         RunState::Stale(Stale::Remeasure) => ("stale", Some("--remeasure".to_owned())),
         RunState::Stale(Stale::Changed { .. }) => ("stale", Some(changed(changes))),
@@ -159,6 +172,15 @@ pub fn state(state: &RunState, subject: &SubjectState, changes: &[Change]) -> (&
         RunState::Skipped { reason } => ("skipped", Some(reason.clone())),
         RunState::Refused { reason } => ("refused", Some(reason.clone())),
     }
+}
+
+/// An estimate in words. Tuning stands by itself, as it may take much less.
+pub fn about(estimate: &Estimate) -> String {
+    let rest = duration(estimate.compiling_ns + estimate.measuring_ns);
+    if estimate.tuning_ns == 0.0 {
+        return format!("about {rest}");
+    }
+    format!("about {rest}, and up to {} of tuning before", duration(estimate.tuning_ns))
 }
 
 /// The first differences; all of them are in the JSON and with `mlarun explain`.
@@ -174,7 +196,8 @@ pub fn changed(changes: &[Change]) -> String {
 fn waits_for(subject: &SubjectState) -> String {
     match subject {
         SubjectState::AfterTune { tunings, .. } => {
-            let targets = tunings.iter().map(|tuning| format!("{} ({} points)", tuning.target, tuning.points));
+            let targets =
+                tunings.iter().map(|tuning| format!("{} ({})", tuning.target, counted(tuning.points, "point")));
             format!("tunes {}", targets.collect::<Vec<_>>().join(", "))
         }
         _ => "waits for a tuning".to_owned(),
@@ -202,15 +225,11 @@ impl Document<'_> {
                 run.changes.iter().for_each(|change| text.push_str(&format!("  {change}\n")));
             }
         }
-        let estimate = if stale + after_tune == 0 {
-            "nothing to do".to_owned()
-        } else {
-            format!("about {}", duration(self.estimate_ns))
-        };
+        let estimate = if stale + after_tune == 0 { "nothing to do".to_owned() } else { about(&self.estimate) };
         text.push_str(&format!(
-            "\n{} runs: {fresh} fresh, {stale} stale, {after_tune} after tune, {skipped} skipped, {refused} refused; \
+            "\n{}: {fresh} fresh, {stale} stale, {after_tune} after tune, {skipped} skipped, {refused} refused; \
              {estimate}\n",
-            self.counts.total(),
+            counted(self.counts.total(), "run"),
         ));
         text
     }

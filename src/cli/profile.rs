@@ -8,54 +8,63 @@ use super::progress::Progress;
 use super::run::{acquire, bench_error, calibrate_once, failure_exit};
 use crate::app::modes::{self, Options, ProfileError, ProfilePlan};
 use crate::app::{Control, single_shot_shape, verify_only};
-use crate::model::{Language, Mode, Shape, Version};
+use crate::model::{DeviceKind, Language, Mode, Shape, Version};
 
 pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
     if args.check && args.prof_type != ProfType::Disabled {
         return Err(CliError::usage("--check goes with --prof_type=disabled; the other modes verify by themselves"));
     }
     let project = context::project_here(global)?;
-    let language = args.language.unwrap_or(Language::C);
-    if language != Language::C {
-        return Err(CliError::host(format!("kernels in {language} need a GPU, which this host lacks")));
+    let kind = context::host_kind(global);
+    let language = args.language.unwrap_or(match kind {
+        DeviceKind::Cpu => Language::C,
+        DeviceKind::Gpu => Language::Cuda,
+    });
+    if language.device() == DeviceKind::Gpu && kind == DeviceKind::Cpu {
+        return Err(CliError::host(format!("kernels in {language} need a GPU, and this host shows none")));
     }
     let version = version(&project, args, language)?;
     let shape = shape(&project, args, language, version)?;
-    let mut opened = Opened::of(project)?;
+    let mut opened = Opened::of(global, project, language.device())?;
     let interrupted = context::interruptible()?;
-    let lease = acquire(global, args.no_wait, &interrupted)?;
-    if args.prof_type.mode().is_some() {
-        calibrate_once(global, &mut opened, &interrupted)?;
-    }
     let plan =
         ProfilePlan { remeasure: args.remeasure, ..ProfilePlan::of_version(&args.kernel, language, version, shape) };
+    let options = Options { out_dir: args.out_dir.as_deref(), version: None, bench_runs: args.bench_runs };
+    let mode = args.prof_type.mode();
+    let has_work = match mode.map(|mode| modes::is_recorded(&opened.workspace(), &plan, mode, options)) {
+        Some(Err(error)) => return without_result(global, mode, error),
+        Some(Ok(is_recorded)) => !is_recorded,
+        None => true,
+    };
+    let lease = if has_work { Some(acquire(global, args.no_wait, &interrupted)?) } else { None };
+    if lease.is_some() {
+        // Whoever held the lease before may have measured what was missing.
+        opened.ledger = context::ledger(&opened.project)?;
+        if mode.is_some() {
+            calibrate_once(global, &mut opened, &interrupted)?;
+        }
+    }
     let mut progress = Progress::new(global, 0.0);
     let mut control = Control { observer: &mut progress, interrupted, fail_fast: true, worker: context::worker()? };
     let workspace = opened.workspace();
-    let result = match args.prof_type.mode() {
-        Some(mode) => {
-            let options = Options { out_dir: args.out_dir.as_deref(), version: None, bench_runs: args.bench_runs };
-            modes::run(&workspace, &plan, mode, options, &mut control)
-        }
-        None => {
-            let verified = verify_only(&workspace, &plan, &mut control);
-            drop((progress, lease));
-            return finish_check(global, verified);
-        }
+    let result = match mode {
+        Some(mode) => modes::run(&workspace, &plan, mode, options, &mut control).map(Some),
+        None => verify_only(&workspace, &plan, &mut control).map(|()| None),
     };
     drop((progress, lease));
-    finish(global, args.prof_type.mode(), result)
+    match result {
+        Ok(Some(profile)) => finish(global, mode, &profile),
+        Ok(None) => {
+            if global.json {
+                output::json(&serde_json::json!({ "verified": true }))?;
+            }
+            Ok(Exit::Success)
+        }
+        Err(error) => without_result(global, mode, error),
+    }
 }
 
-fn finish(global: &Global, mode: Option<Mode>, result: Result<modes::Profile, ProfileError>) -> Result<Exit, CliError> {
-    let profile = match result {
-        Ok(profile) => profile,
-        Err(ProfileError::Skipped { reason }) => {
-            output::note(&format!("skipped: {reason}"));
-            return Ok(Exit::Success);
-        }
-        Err(error) => return Err(profile_error(error)),
-    };
+fn finish(global: &Global, mode: Option<Mode>, profile: &modes::Profile) -> Result<Exit, CliError> {
     if global.json {
         let mode = mode.map(Mode::name);
         output::json(&serde_json::json!({ "mode": mode, "folder": profile.folder, "report": profile.report }))?;
@@ -68,23 +77,31 @@ fn finish(global: &Global, mode: Option<Mode>, result: Result<modes::Profile, Pr
     Ok(Exit::Success)
 }
 
-fn finish_check(global: &Global, verified: Result<(), ProfileError>) -> Result<Exit, CliError> {
-    verified.map_err(profile_error)?;
+/// How a single shot without a result ends.
+fn without_result(global: &Global, mode: Option<Mode>, error: ProfileError) -> Result<Exit, CliError> {
+    let (exit, outcome, reason) = match error {
+        ProfileError::Skipped { reason } => {
+            output::note(&format!("skipped: {reason}"));
+            (Exit::Success, "skipped", reason)
+        }
+        // The session has said so when it happened.
+        ProfileError::Failed(failure) => (failure_exit(failure.kind), "failed", failure.message),
+        error => return Err(profile_error(error)),
+    };
     if global.json {
-        output::json(&serde_json::json!({ "verified": true }))?;
+        output::json(&serde_json::json!({ "mode": mode.map(Mode::name), outcome: reason }))?;
     }
-    Ok(Exit::Success)
+    Ok(exit)
 }
 
 fn profile_error(error: ProfileError) -> CliError {
     match error {
-        ProfileError::Failed(failure) => CliError::Message(failure_exit(failure.kind), failure.message),
         ProfileError::Refused { .. } => CliError::Message(Exit::RunsFailed, error.to_string()),
         ProfileError::Interrupted => CliError::Message(Exit::Interrupted, "interrupted".to_owned()),
         ProfileError::Bench(error) => bench_error(error),
         ProfileError::Project(_) | ProfileError::Lookup(_) => CliError::usage(error),
         ProfileError::Machine(_) | ProfileError::Store(_) | ProfileError::Lease(_) => CliError::host(error),
-        ProfileError::Skipped { .. } | ProfileError::Publish(_) => CliError::internal(error),
+        ProfileError::Skipped { .. } | ProfileError::Failed(_) | ProfileError::Publish(_) => CliError::internal(error),
     }
 }
 

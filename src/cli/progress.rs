@@ -8,7 +8,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::args::Global;
 use super::output;
 use crate::execute::{Event, Observer};
-use crate::report::numbers::duration;
+use crate::report::numbers::{counted, duration};
 
 /// How much is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For a plan that is estimated to take `estimate_ns`.
+    /// For a plan whose measurements are estimated to take `estimate_ns`.
     pub fn new(global: &Global, estimate_ns: f64) -> Progress {
         let detail = match (global.quiet, global.verbose) {
             (1.., _) => Detail::Quiet,
@@ -104,12 +104,15 @@ impl Observer for Progress {
     fn observe(&mut self, event: &Event) {
         match event {
             Event::Compiling { modules } => {
-                self.note(&format!("compiling {modules} modules"));
+                self.note(&format!("compiling {}", counted(modules, "module")));
                 self.start_step(*modules, "compiling".to_owned());
             }
-            Event::Compiled { .. } | Event::CandidateTried => self.advance_step(),
+            Event::Compiled | Event::CandidateTried => self.advance_step(),
             Event::Tuning { name, target, candidates, rejected } => {
-                self.note(&format!("tuning {name}: {target}, {candidates} candidates ({rejected} rejected)"));
+                self.note(&format!(
+                    "tuning {name}: {target}, {} ({rejected} rejected)",
+                    counted(candidates, "candidate")
+                ));
                 self.start_step(*candidates, format!("tuning {target}"));
             }
             Event::Tuned { name, target, chosen, median_ns, tried } => {

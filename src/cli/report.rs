@@ -6,13 +6,13 @@ use super::exit::{CliError, Exit};
 use super::output;
 use super::run::bench_error;
 use crate::app;
-use crate::model::DeviceKind;
 use crate::plan::Wanted;
 
 pub fn run(global: &Global, args: &ReportArgs) -> Result<Exit, CliError> {
     for manifest in &args.manifests {
-        let opened = Opened::open(global, manifest)?;
-        let experiment = context::experiment(global, manifest, &args.sets, &opened.project, DeviceKind::Cpu)?;
+        let project = context::project(global, manifest)?;
+        let experiment = context::experiment(global, manifest, &args.sets, &project)?;
+        let opened = Opened::of(global, project, experiment.device)?;
         let workspace = opened.workspace();
         let bench = workspace.plan(experiment, Wanted { dev_logs: true, ..Wanted::default() }).map_err(bench_error)?;
         let published =

@@ -15,14 +15,17 @@ use crate::app::{self, Bench, BenchError, CalibrateError, Control, PublishError,
 use crate::device::lease::{self, Lease, LeaseError, Waiting};
 use crate::execute::{Outcome, SessionError};
 use crate::model::protocol::FailureKind;
-use crate::model::{DeviceKind, KernelId, Mode, Shape};
+use crate::model::{KernelId, Mode, Shape};
 use crate::plan::{Plan, RunState, SubjectState, Wanted};
-use crate::report::numbers::duration;
+use crate::report::numbers::counted;
 
 /// Runs every manifest; the worst end of all is the command's.
 pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, CliError> {
     if args.manifests.is_empty() {
         return Err(CliError::usage("name a manifest, e.g. `mlarun experiments/var6_sweep.toml`; see `mlarun --help`"));
+    }
+    if let Some(missing) = args.manifests.iter().find(|manifest| !manifest.exists()) {
+        return Err(CliError::usage(format!("{}: there is no such manifest; nothing was run", missing.display())));
     }
     let interrupted = context::interruptible()?;
     let mut exit = Exit::Success;
@@ -38,11 +41,12 @@ pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, CliError> {
 fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<AtomicBool>) -> Result<Exit, CliError> {
     let started = Instant::now();
     let project = context::project(global, manifest)?;
-    let experiment = context::experiment(global, manifest, &args.selection.sets, &project, DeviceKind::Cpu)?;
-    let mut opened = Opened::of(project)?;
+    let experiment = context::experiment(global, manifest, &args.selection.sets, &project)?;
+    let mut opened = Opened::of(global, project, experiment.device)?;
     let only = context::only(&args.selection)?;
     let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true };
     let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;
+    context::warn_of_nothing(global, &args.selection, &bench);
     if args.dry_run {
         return super::plan::print(global, &opened, &[bench]);
     }
@@ -52,9 +56,9 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
         say(
             global,
             &format!(
-                "{}: nothing to do, {} runs are recorded{} ({} ms)",
+                "{}: nothing to do, {} recorded{} ({} ms)",
                 bench.experiment.name,
-                counts.fresh,
+                counted(counts.fresh, "run"),
                 skipped(counts.skipped),
                 started.elapsed().as_millis()
             ),
@@ -79,7 +83,7 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
     };
     announce(global, &opened, &bench)?;
     let stale = stale(&bench.plan);
-    let mut progress = Progress::new(global, bench.plan.estimate_ns());
+    let mut progress = Progress::new(global, workspace.estimate(&bench).measuring_ns);
     let mut control = Control {
         observer: &mut progress,
         interrupted: Arc::clone(interrupted),
@@ -141,7 +145,8 @@ pub fn acquire(global: &Global, no_wait: bool, interrupted: &AtomicBool) -> Resu
 
 /// Measures the host's peaks where that has not been done with this compiler: without them there is no roofline.
 pub fn calibrate_once(global: &Global, opened: &mut Opened, interrupted: &Arc<AtomicBool>) -> Result<(), CliError> {
-    if opened.machine.peaks.is_some() {
+    // A GPU has the peaks of conf/, or none.
+    if opened.machine.peaks.is_some() || opened.machine.gpu.is_some() {
         return Ok(());
     }
     say(global, "measuring this host's peaks once (mlarun device calibrate)");
@@ -168,6 +173,7 @@ fn print_results(opened: &Opened, bench: &Bench) -> Result<(), CliError> {
 fn publish_error(error: PublishError) -> CliError {
     match error {
         PublishError::Devlogs(error) => CliError::usage(format!("{error}; results and reports are written")),
+        error @ PublishError::Io { .. } => CliError::host(error),
         error => CliError::internal(error),
     }
 }
@@ -175,17 +181,21 @@ fn publish_error(error: PublishError) -> CliError {
 fn announce(global: &Global, opened: &Opened, bench: &Bench) -> Result<(), CliError> {
     let counts = bench.plan.counts();
     if global.quiet == 0 {
+        let about = match counts.to_do() {
+            0 => String::new(),
+            _ => format!(", {}", super::plan::about(&opened.workspace().estimate(bench))),
+        };
         say(
             global,
             &format!(
-                "{}: {} runs: {} recorded, {} to do{}{}, about {}",
+                "{}: {}: {} recorded, {} to do{}{}{}",
                 bench.experiment.name,
-                counts.total(),
+                counted(counts.total(), "run"),
                 counts.fresh,
                 counts.to_do(),
                 skipped(counts.skipped),
                 if counts.refused == 0 { String::new() } else { format!(", {} refused", counts.refused) },
-                duration(bench.plan.estimate_ns()),
+                about,
             ),
         );
         say_why(global, opened, bench)?;
@@ -242,9 +252,9 @@ fn summarise(
     say(
         global,
         &format!(
-            "{}: {done}, {} runs recorded{}{failed}",
+            "{}: {done}, {} recorded{}{failed}",
             bench.experiment.name,
-            counts.fresh,
+            counted(counts.fresh, "run"),
             skipped(counts.skipped)
         ),
     );

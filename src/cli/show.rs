@@ -6,7 +6,7 @@ use super::exit::{CliError, Exit};
 use super::output;
 use crate::app::{Ledger, Project};
 use crate::model::record::{Body, Record};
-use crate::report::numbers::duration;
+use crate::report::numbers::{counted, duration};
 use crate::stats;
 
 pub fn run(global: &Global, args: &ShowArgs) -> Result<Exit, CliError> {
@@ -57,7 +57,7 @@ fn text(record: &Record) -> String {
     });
     let mut text = format!(
         "{} {}\n  {} {}, subject {}\n  taken {} in session {}, round {} position {}\n  tiling {}\n  \
-         device {} ({} units), {clocks}; host {}; {}\n  compiler {}; mlarun {}; git {git}\n",
+         device {} ({}), {clocks}; host {}; {}\n  compiler {}; mlarun {}; git {git}\n",
         record.labels.id,
         record.labels.shape,
         record.kind.name(),
@@ -69,7 +69,7 @@ fn text(record: &Record) -> String {
         record.position.position,
         record.tiling,
         environment.device.id.name,
-        environment.device.id.units,
+        counted(environment.device.id.units, "unit"),
         environment.host,
         environment.os,
         environment.compiler,
@@ -84,18 +84,18 @@ fn body(body: &Body) -> String {
     match body {
         Body::Event(set) => {
             let mut text = format!(
-                "  warm-up {} launches, {}{}\n",
-                set.warmup_launches,
+                "  warm-up {}, {}{}\n",
+                counted(set.warmup_launches, "launch"),
                 duration(set.warmup_ns as f64),
                 if set.steady { "" } else { ", not steady" }
             );
             for samples in &set.samples {
                 text.push_str(&format!(
-                    "  {:<14} {} ({} samples of {} launches{})\n",
+                    "  {:<14} {} ({} of {}{})\n",
                     samples.timing,
                     median(&samples.ns),
-                    samples.ns.len(),
-                    samples.launches_per_sample,
+                    counted(samples.ns.len(), "sample"),
+                    counted(samples.launches_per_sample, "launch"),
                     if samples.converged { "" } else { ", budget spent" }
                 ));
             }
@@ -103,7 +103,7 @@ fn body(body: &Body) -> String {
         }
         Body::Annotation(pass) => {
             let stages = pass.stages.iter().map(|stage| {
-                format!("  stage {:<12} {} ({} samples)\n", stage.stage, median(&stage.ns), stage.ns.len())
+                format!("  stage {:<12} {} ({})\n", stage.stage, median(&stage.ns), counted(stage.ns.len(), "sample"))
             });
             stages.collect::<String>() + &verification("output", &pass.verification)
         }

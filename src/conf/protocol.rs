@@ -29,6 +29,27 @@ pub struct Protocol {
     pub annotation: Annotation,
     pub tune: Tune,
     pub limits: Limits,
+    /// What holds on a GPU instead; the built-in values where the file has none.
+    #[serde(default = "on_gpu")]
+    pub gpu: OnGpu,
+}
+
+/// Values that hold on a GPU instead of those of the same name.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OnGpu {
+    pub warmup: WarmupConf,
+    pub event: Event,
+    pub annotation: Annotation,
+}
+
+/// The built-in values.
+fn on_gpu() -> OnGpu {
+    #[derive(Deserialize)]
+    struct Part {
+        gpu: OnGpu,
+    }
+    toml::from_str::<Part>(DEFAULT).expect("the built-in protocol is valid").gpu
 }
 
 /// Eviction of the caches between cold samples.
@@ -126,25 +147,27 @@ impl Limits {
 impl Protocol {
     /// Event mode on `device`.
     pub fn event(&self, device: &Device) -> EventProtocol {
+        let event = if device.gpu.is_some() { &self.gpu.event } else { &self.event };
         EventProtocol {
-            warmup: self.warmup(),
-            timings: self.event.timings.clone(),
-            min_samples: self.event.min_samples,
-            max_samples: self.event.max_samples,
-            interval_permille: self.event.interval_permille,
-            budget_ns: self.event.budget_ms * NS_PER_MS,
-            batch_window_ns: self.event.batch_window_us * NS_PER_US,
+            warmup: self.warmup(device),
+            timings: event.timings.clone(),
+            min_samples: event.min_samples,
+            max_samples: event.max_samples,
+            interval_permille: event.interval_permille,
+            budget_ns: event.budget_ms * NS_PER_MS,
+            batch_window_ns: event.batch_window_us * NS_PER_US,
             flush_bytes: self.flush_bytes(device),
         }
     }
 
     /// Annotation mode on `device`.
     pub fn annotation(&self, device: &Device) -> AnnotationProtocol {
+        let annotation = if device.gpu.is_some() { self.gpu.annotation } else { self.annotation };
         AnnotationProtocol {
-            warmup: self.warmup(),
-            min_samples: self.annotation.min_samples,
-            max_samples: self.annotation.max_samples,
-            budget_ns: self.annotation.budget_ms * NS_PER_MS,
+            warmup: self.warmup(device),
+            min_samples: annotation.min_samples,
+            max_samples: annotation.max_samples,
+            budget_ns: annotation.budget_ms * NS_PER_MS,
             flush_bytes: self.flush_bytes(device),
         }
     }
@@ -159,14 +182,15 @@ impl Protocol {
         }
     }
 
-    fn warmup(&self) -> Warmup {
+    fn warmup(&self, device: &Device) -> Warmup {
+        let warmup = if device.gpu.is_some() { self.gpu.warmup } else { self.warmup };
         Warmup {
-            min_launches: self.warmup.min_launches,
-            min_ns: self.warmup.min_ms * NS_PER_MS,
-            block_ns: self.warmup.block_ms * NS_PER_MS,
-            steady_blocks: self.warmup.steady_blocks,
-            steady_permille: self.warmup.steady_permille,
-            max_ns: self.warmup.max_ms * NS_PER_MS,
+            min_launches: warmup.min_launches,
+            min_ns: warmup.min_ms * NS_PER_MS,
+            block_ns: warmup.block_ms * NS_PER_MS,
+            steady_blocks: warmup.steady_blocks,
+            steady_permille: warmup.steady_permille,
+            max_ns: warmup.max_ms * NS_PER_MS,
         }
     }
 
@@ -187,10 +211,15 @@ pub(super) fn parse(file: &Path, text: &str) -> Result<Protocol, ConfError> {
 fn check(protocol: &Protocol) -> Result<(), Invalid> {
     check_schema(protocol.schema)?;
     check_flush(&protocol.flush)?;
-    check_warmup(&protocol.warmup)?;
-    check_event(&protocol.event)?;
-    let Annotation { min_samples, max_samples, budget_ms } = protocol.annotation;
-    check_sampling("annotation", min_samples, max_samples, budget_ms)?;
+    for (section, warmup, event, annotation) in [
+        ("", &protocol.warmup, &protocol.event, protocol.annotation),
+        ("gpu.", &protocol.gpu.warmup, &protocol.gpu.event, protocol.gpu.annotation),
+    ] {
+        check_warmup(section, warmup)?;
+        check_event(section, event)?;
+        let Annotation { min_samples, max_samples, budget_ms } = annotation;
+        check_sampling(&format!("{section}annotation"), min_samples, max_samples, budget_ms)?;
+    }
     check_tune(&protocol.tune)?;
     let Limits { compile_s, verify_s, run_s } = protocol.limits;
     for (key, seconds) in [("compile_s", compile_s), ("verify_s", verify_s), ("run_s", run_s)] {
@@ -205,24 +234,26 @@ fn check_flush(flush: &Flush) -> Result<(), Invalid> {
     check_range("flush.max_mib", flush.max_mib, flush.min_mib, 1 << 14)
 }
 
-fn check_warmup(warmup: &WarmupConf) -> Result<(), Invalid> {
-    check_range("warmup.min_launches", warmup.min_launches.into(), 1, 1_000_000)?;
-    check_range("warmup.block_ms", warmup.block_ms, 1, DAY_MS)?;
-    check_range("warmup.steady_blocks", warmup.steady_blocks.into(), 2, 1000)?;
-    check_range("warmup.steady_permille", warmup.steady_permille.into(), 1, 1000)?;
-    check_range("warmup.max_ms", warmup.max_ms, 1, DAY_MS)?;
-    check_range("warmup.min_ms", warmup.min_ms, 0, warmup.max_ms)
+fn check_warmup(section: &str, warmup: &WarmupConf) -> Result<(), Invalid> {
+    let key = |name: &str| format!("{section}warmup.{name}");
+    check_range(&key("min_launches"), warmup.min_launches.into(), 1, 1_000_000)?;
+    check_range(&key("block_ms"), warmup.block_ms, 1, DAY_MS)?;
+    check_range(&key("steady_blocks"), warmup.steady_blocks.into(), 2, 1000)?;
+    check_range(&key("steady_permille"), warmup.steady_permille.into(), 1, 1000)?;
+    check_range(&key("max_ms"), warmup.max_ms, 1, DAY_MS)?;
+    check_range(&key("min_ms"), warmup.min_ms, 0, warmup.max_ms)
 }
 
-fn check_event(event: &Event) -> Result<(), Invalid> {
-    check_sampling("event", event.min_samples, event.max_samples, event.budget_ms)?;
-    check_range("event.interval_permille", event.interval_permille.into(), 1, 1000)?;
-    check_range("event.batch_window_us", event.batch_window_us, 1, DAY_MS)?;
+fn check_event(section: &str, event: &Event) -> Result<(), Invalid> {
+    let key = |name: &str| format!("{section}event.{name}");
+    check_sampling(&format!("{section}event"), event.min_samples, event.max_samples, event.budget_ms)?;
+    check_range(&key("interval_permille"), event.interval_permille.into(), 1, 1000)?;
+    check_range(&key("batch_window_us"), event.batch_window_us, 1, DAY_MS)?;
     let repeated = event.timings.iter().enumerate().any(|(index, timing)| event.timings[..index].contains(timing));
     if repeated || !event.timings.contains(&Timing::ColdIsolated) {
         let value = format!("{:?}", event.timings.iter().map(|timing| timing.name()).collect::<Vec<_>>());
         let allowed = "cold_isolated and any of warm_isolated and warm_batched, each once";
-        return Err(Invalid::new("event.timings", value, allowed));
+        return Err(Invalid::new(key("timings"), value, allowed));
     }
     Ok(())
 }
@@ -248,7 +279,7 @@ mod tests {
 
     fn device(last_level_cache_bytes: u64) -> Device {
         let id = DeviceId { kind: DeviceKind::Cpu, name: "cpu".into(), uuid: None, units: 2 };
-        Device { id, memory_bytes: 1 << 30, last_level_cache_bytes, cores: vec![0, 1] }
+        Device { id, memory_bytes: 1 << 30, last_level_cache_bytes, cores: vec![0, 1], gpu: None }
     }
 
     fn defaults() -> Protocol {

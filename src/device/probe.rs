@@ -68,6 +68,7 @@ pub fn host_below(root: &Path, cores: &[u32]) -> Result<Host, HostError> {
         memory_bytes: limits.memory_bytes.map_or(available, |limit| limit.min(available)),
         last_level_cache_bytes: last_level_cache(root, &cores),
         cores,
+        gpu: None,
     };
     Ok(Host {
         device,
@@ -230,7 +231,8 @@ mod tests {
     fn a_plain_host_is_described() {
         let host = Fixture::new().host(&[0, 1]);
         let id = DeviceId { kind: DeviceKind::Cpu, name: "EPYC 7763".into(), uuid: None, units: 2 };
-        let device = Device { id, memory_bytes: 800 * 1024, last_level_cache_bytes: 32 << 20, cores: vec![0, 1] };
+        let device =
+            Device { id, memory_bytes: 800 * 1024, last_level_cache_bytes: 32 << 20, cores: vec![0, 1], gpu: None };
         assert_eq!(
             host,
             Host {

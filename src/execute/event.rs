@@ -23,8 +23,8 @@ impl std::fmt::Display for Name {
 pub enum Event {
     /// So many modules have to be compiled.
     Compiling { modules: usize },
-    /// One module was compiled, or found in the cache.
-    Compiled { cached: bool },
+    /// One of them was compiled, or refused.
+    Compiled,
     /// A tuning starts.
     Tuning { name: Name, target: TuneTarget, candidates: usize, rejected: usize },
     /// One candidate has been timed or has failed.

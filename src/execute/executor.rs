@@ -106,6 +106,7 @@ impl Worker {
             .arg("__worker")
             .env_clear()
             .envs(environment)
+            .envs(request.gpu.iter().map(|gpu| ("CUDA_VISIBLE_DEVICES", gpu.uuid.as_str())))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

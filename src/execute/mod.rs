@@ -25,20 +25,17 @@ pub use tune::{Trial, TrialsError};
 
 /// Compiles stages.
 pub trait Builder: Sync {
+    /// The module of `stage` that was compiled before, if it is there and checks out.
+    ///
+    /// # Errors
+    /// It is there and cannot be read.
+    fn find(&self, stage: &StageBuild) -> Result<Option<PathBuf>, Failure>;
+
     /// The compiled module of `stage`.
     ///
     /// # Errors
     /// The compiler refused it, with its message.
-    fn build(&self, stage: &StageBuild) -> Result<Built, Failure>;
-}
-
-/// A compiled module.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Built {
-    pub key: Key,
-    pub module: PathBuf,
-    /// It was there before.
-    pub cached: bool,
+    fn build(&self, stage: &StageBuild) -> Result<PathBuf, Failure>;
 }
 
 /// Keeps what was measured, at once: nothing finished is lost when the next thing fails.

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use rayon::prelude::*;
 
 use super::tune::TrialsError;
 use super::{Builder, Clock, Event, ExecuteError, Executor, Journal, JournalError, Name, Observer};
 use crate::catalog::{Catalog, Package};
-use crate::expr::Scope;
 use crate::manifest::Experiment;
 use crate::model::build::StageBuild;
-use crate::model::protocol::{Check, Failure, FailureKind, Launchable, PROTOCOL, Request, Task, Verification};
+use crate::model::protocol::{
+    Check, Failure, FailureKind, GpuRequest, Launchable, PROTOCOL, Request, Task, Verification,
+};
 use crate::model::record::{Body, Environment, Labels, Position, Record, RecordKind};
 use crate::model::{KernelId, Key, Mode, Timing};
 use crate::plan::{
@@ -29,6 +29,8 @@ pub struct Tools<'a> {
     pub setting: Setting<'a>,
     pub builder: &'a dyn Builder,
     pub executor: &'a dyn Executor,
+    /// The GPU as workers are told of it; `None` on a CPU.
+    pub gpu: Option<GpuRequest>,
     pub journal: &'a mut dyn Journal,
     pub observer: &'a mut dyn Observer,
     pub clock: &'a dyn Clock,
@@ -38,8 +40,6 @@ pub struct Tools<'a> {
     pub session: String,
     /// Folder for float64 reference rows.
     pub reference_cache: Option<PathBuf>,
-    /// Time after which a tuning tries no further candidate.
-    pub tuning_budget: Duration,
     /// Set when the user asks to stop.
     pub interrupted: Arc<AtomicBool>,
     /// End the session at the first failure.
@@ -117,9 +117,11 @@ impl From<ExecuteError> for Stop {
     }
 }
 
-/// The request for `task` on the setting's device.
-pub(super) fn request(setting: &Setting<'_>, task: Task) -> Request {
-    Request { protocol: PROTOCOL, task, cores: setting.device.cores.clone(), gpu: None }
+impl Tools<'_> {
+    /// The request for `task` on the session's device.
+    pub(super) fn request(&self, task: Task) -> Request {
+        Request { protocol: PROTOCOL, task, cores: self.setting.device.cores.clone(), gpu: self.gpu.clone() }
+    }
 }
 
 /// A subject that is to be measured.
@@ -260,7 +262,7 @@ impl<'a> Session<'a> {
 
     /// What has to be verified and measured, each with its reduced shape.
     fn arms(&mut self, plan: &Plan) -> Result<Vec<(Arm, Prepared)>, Stop> {
-        let root = Scope::new();
+        let root = self.tools.setting.root();
         let mut arms = Vec::new();
         for (index, subject) in plan.subjects.iter().enumerate() {
             let SubjectState::Ready(ready) = &subject.state else { continue };
@@ -281,18 +283,29 @@ impl<'a> Session<'a> {
         Ok(arms)
     }
 
-    /// Compiles every module once, in parallel. Failures wait in the table for whoever needs the module.
+    /// Finds or compiles every module once, in parallel. Failures wait in the table for whoever needs the module.
     pub(super) fn build_all(&mut self, builds: Vec<StageBuild>) -> Result<(), Stop> {
-        let mut missing = BTreeMap::new();
+        let mut unknown = BTreeMap::new();
         for build in builds {
             let key = build.material(self.tools.setting.toolchain).key();
             if !self.modules.contains_key(&key) {
-                missing.insert(key, build);
+                unknown.insert(key, build);
             }
         }
-        if missing.is_empty() {
-            return Ok(());
+        let builder = self.tools.builder;
+        let found: Vec<_> = unknown.into_par_iter().map(|(key, build)| (key, builder.find(&build), build)).collect();
+        let mut missing = Vec::new();
+        for (key, found, build) in found {
+            match found {
+                Ok(Some(module)) => drop(self.modules.insert(key, Ok(module))),
+                Ok(None) => missing.push((key, build)),
+                Err(failure) => drop(self.modules.insert(key, Err(failure))),
+            }
         }
+        if missing.is_empty() { Ok(()) } else { self.compile(missing) }
+    }
+
+    fn compile(&mut self, missing: Vec<(Key, StageBuild)>) -> Result<(), Stop> {
         self.tell(Event::Compiling { modules: missing.len() });
         let (builder, interrupted) = (self.tools.builder, &*self.tools.interrupted);
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -308,8 +321,8 @@ impl<'a> Session<'a> {
                 });
             });
             for (key, built) in receiver {
-                observer.observe(&Event::Compiled { cached: built.as_ref().is_ok_and(|built| built.cached) });
-                modules.insert(key, built.map(|built| built.module));
+                observer.observe(&Event::Compiled);
+                modules.insert(key, built);
             }
         });
         if self.tools.interrupted.load(Ordering::Relaxed) { Err(Stop::Interrupted) } else { Ok(()) }
@@ -377,7 +390,7 @@ impl<'a> Session<'a> {
 
     fn compare(&mut self, launchable: Launchable, max_rows: Option<u64>) -> Result<Verification, Stop> {
         let task = Task::Verify { launchable, check: self.check(max_rows) };
-        let lines = self.tools.executor.execute(&request(&self.tools.setting, task), &mut |_| {})?;
+        let lines = self.tools.executor.execute(&self.tools.request(task), &mut |_| {})?;
         profiler::annotation::last_verification(&lines).map_err(Stop::Subject)
     }
 
@@ -461,7 +474,7 @@ impl<'a> Session<'a> {
     ) -> Result<Vec<crate::model::protocol::Line>, Stop> {
         let estimate_ns = plan.subjects[arm.subject].estimate_ns(mode) / f64::from(rounds);
         self.tell(Event::Measuring { name: arm.name.clone(), mode, round, rounds, estimate_ns });
-        let request = request(&self.tools.setting, task);
+        let request = self.tools.request(task);
         match self.tools.executor.execute(&request, &mut |_| {}) {
             Err(ExecuteError::Failed(failure)) if failure.kind.may_pass() => {
                 self.tell(Event::Retrying { name: arm.name.clone(), reason: failure.message });

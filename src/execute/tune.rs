@@ -50,10 +50,9 @@ impl Session<'_> {
     /// Makes every tuning that `subject` needs.
     pub(super) fn tune(&mut self, subject: &Subject, facts: &dyn Facts) -> Result<(), Stop> {
         let package = self.package(&subject.id);
-        let root = Scope::new();
+        let root = self.tools.setting.root();
         let mut tiling = Tiling::default();
-        let cores = self.tools.setting.device.cores.len();
-        for target in targets(package, &subject.shape, cores, &root).map_err(Stop::planning)? {
+        for target in targets(package, &subject.shape, &root).map_err(Stop::planning)? {
             let (key, _) = plan::tuning_key(
                 &self.tools.setting,
                 package,
@@ -82,12 +81,11 @@ impl Session<'_> {
     }
 
     fn try_variants(&mut self, package: &Package, shape: &Shape) -> Result<Vec<Trial>, Stop> {
-        let root = Scope::new();
         let setting = self.tools.setting;
-        let cores = setting.device.cores.len();
-        let first = targets(package, shape, cores, &root).map_err(Stop::planning)?.into_iter().next();
+        let root = setting.root();
+        let first = targets(package, shape, &root).map_err(Stop::planning)?.into_iter().next();
         let target = first.unwrap_or(TuneTarget::Pipeline);
-        let found = search(package, &target, shape, &Tiling::default(), cores, setting.protocols.search, &root)
+        let found = search(package, &target, shape, &Tiling::default(), setting.protocols.search, &root)
             .map_err(Stop::planning)?;
         let prepared = self.prepare_points(package, shape, &target, &Tiling::default(), &found.points, &root)?;
         let cost: BTreeMap<usize, (f64, f64)> =
@@ -118,9 +116,8 @@ impl Session<'_> {
         root: &Scope<'_>,
     ) -> Result<Choices, Stop> {
         let setting = self.tools.setting;
-        let cores = setting.device.cores.len();
-        let found = search(package, target, &subject.shape, tiling, cores, setting.protocols.search, root)
-            .map_err(Stop::planning)?;
+        let found =
+            search(package, target, &subject.shape, tiling, setting.protocols.search, root).map_err(Stop::planning)?;
         let name = super::session::name(subject);
         let valid = found.points.iter().filter(|point| point.rejected_by.is_none()).count();
         self.tell(Event::Tuning {
@@ -200,7 +197,7 @@ impl Session<'_> {
         let mut outcomes = BTreeMap::new();
         let mut deaths = 0;
         while !left.is_empty() {
-            if started.elapsed() > self.tools.tuning_budget {
+            if started.elapsed() > self.tools.setting.protocols.tuning_budget {
                 return Ok((outcomes, true));
             }
             let rest = left.split_off(left.len().min(BATCH));
@@ -268,14 +265,14 @@ impl Session<'_> {
             let expected: Vec<usize> = left.iter().map(|candidate| candidate.number).collect();
             let task = Task::Tune { candidates: left.clone(), protocol: self.tools.setting.protocols.tuning.clone() };
             let mut heard = Vec::new();
+            let request = self.tools.request(task);
             let observer = &mut self.tools.observer;
-            let answer =
-                self.tools.executor.execute(&super::session::request(&self.tools.setting, task), &mut |line| {
-                    if let Line::Candidate { number, outcome } = line {
-                        observer.observe(&Event::CandidateTried);
-                        heard.push((*number, outcome.clone()));
-                    }
-                });
+            let answer = self.tools.executor.execute(&request, &mut |line| {
+                if let Line::Candidate { number, outcome } = line {
+                    observer.observe(&Event::CandidateTried);
+                    heard.push((*number, outcome.clone()));
+                }
+            });
             outcomes.extend(heard);
             match answer {
                 Ok(_) => {}

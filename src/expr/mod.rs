@@ -34,10 +34,12 @@ struct Parsed {
     fields: BTreeSet<(String, String)>,
 }
 
-/// Names and integers are most of what a kernel package holds; they need no interpreter.
+/// Names, fields of names and integers are most of what a kernel package holds; they need no interpreter.
 enum Form {
     Integer(i64),
     Name,
+    /// `name.key`, split at this byte.
+    Field(usize),
     Program(Program),
 }
 
@@ -103,6 +105,11 @@ impl Expr {
                     .get(&self.0.source)
                     .cloned()
                     .ok_or_else(|| error("no such name is known here".to_owned()));
+            }
+            Form::Field(dot) => {
+                let (name, key) = (&self.0.source[..*dot], &self.0.source[dot + 1..]);
+                let value = scope.names.choices(name).and_then(|choices| choices.get(key));
+                return value.cloned().ok_or_else(|| error("no such name is known here".to_owned()));
             }
             Form::Program(program) => program,
         };
@@ -208,21 +215,30 @@ const RESERVED: [&str; 21] = [
 ];
 
 impl Parsed {
-    /// Names and decimal numbers, most of what a kernel package holds, need no parser.
+    /// Names, fields of names and decimal numbers, most of what a kernel package holds, need no parser.
     fn without_parser(source: &str) -> Option<Parsed> {
-        let bytes = source.as_bytes();
-        let form = match bytes.first()? {
-            b'0'..=b'9' if bytes.iter().all(u8::is_ascii_digit) => Form::Integer(source.parse().ok()?),
-            b'a'..=b'z' | b'A'..=b'Z' | b'_' if !RESERVED.contains(&source) => {
-                let is_name = bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-                is_name.then_some(Form::Name)?
-            }
-            _ => return None,
+        let (mut variables, mut fields) = (BTreeSet::new(), BTreeSet::new());
+        let form = if source.bytes().all(|byte| byte.is_ascii_digit()) {
+            Form::Integer(source.parse().ok()?)
+        } else if is_name(source) {
+            variables.insert(source.to_owned());
+            Form::Name
+        } else {
+            let (name, key) = source.split_once('.').filter(|(name, key)| is_name(name) && is_name(key))?;
+            variables.insert(name.to_owned());
+            fields.insert((name.to_owned(), key.to_owned()));
+            Form::Field(name.len())
         };
-        let variables = matches!(form, Form::Name).then(|| source.to_owned()).into_iter().collect();
-        let (functions, fields) = (BTreeSet::new(), BTreeSet::new());
-        Some(Parsed { source: source.to_owned(), form, variables, functions, fields })
+        Some(Parsed { source: source.to_owned(), form, variables, functions: BTreeSet::new(), fields })
     }
+}
+
+/// A name by CEL's rules, and no reserved word.
+fn is_name(text: &str) -> bool {
+    let is_start = |byte: &u8| byte.is_ascii_alphabetic() || *byte == b'_';
+    text.as_bytes().first().is_some_and(is_start)
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && !RESERVED.contains(&text)
 }
 
 /// Adds `(variable, field)` of every `variable.field` in `node`.
@@ -539,14 +555,19 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_what_the_parser_makes_of_them() {
-        for source in ["s", "_x", "block_t", "B2", "0", "007", "9223372036854775807"] {
+        for source in ["s", "_x", "block_t", "B2", "0", "007", "9223372036854775807", "tile.block_t"] {
             let program = Program::compile(source).expect(source);
             let parsed = Parsed::without_parser(source).expect(source);
             let variables: BTreeSet<String> = program.references().variables().into_iter().map(str::to_owned).collect();
             assert_eq!(parsed.variables, variables, "{source}");
+            let mut fields = BTreeSet::new();
+            collect_fields(program.expression(), &mut fields);
+            assert_eq!(parsed.fields, fields, "{source}");
             assert!(program.references().functions().is_empty());
         }
-        for source in RESERVED.into_iter().chain(["", "2s", "-1", "9223372036854775808", " s", "s.t", "ü", "s s"]) {
+        for source in
+            RESERVED.into_iter().chain(["", "2s", "-1", "9223372036854775808", " s", "s.", "s.t.u", "s.in", "ü", "s s"])
+        {
             assert!(Parsed::without_parser(source).is_none(), "{source}");
         }
     }

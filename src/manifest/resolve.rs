@@ -48,13 +48,6 @@ fn default_language(host: DeviceKind) -> Language {
     }
 }
 
-fn device_of(language: Language) -> DeviceKind {
-    match language {
-        Language::C => DeviceKind::Cpu,
-        Language::Cuda => DeviceKind::Gpu,
-    }
-}
-
 fn no_device(document: &Document, typed: Option<&At<Language>>, language: Language) -> Error {
     let place = typed.map_or_else(|| Place::new(&document.file, 0..0), |language| language.at.clone());
     let diagnostic = Diagnostic::error(&place, format!("kernels in {language} need a GPU")).label("none on this host");
@@ -112,7 +105,7 @@ impl<'d> Resolver<'d> {
             name: experiment.name.as_ref()?.value.clone(),
             description: experiment.description.as_ref().map(|text| text.value.clone()).unwrap_or_default(),
             language: self.language,
-            device: device_of(self.language),
+            device: self.language.device(),
             kernels,
             modes,
             baselines,

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::calling::{ArgType, caller_source};
-use super::{DType, Key};
+use super::calling::{ArgType, unit_source};
+use super::{DType, Key, Language};
 
 /// What identifies a compiler: not where it lies, but what it makes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,7 @@ pub struct Toolchain {
 /// Everything that compiling one stage needs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StageBuild {
+    pub language: Language,
     /// Folder of the package, relative to the project's root.
     pub package: PathBuf,
     /// Source file, relative to the root.
@@ -69,7 +70,7 @@ impl StageBuild {
         BuildMaterial {
             compiler: toolchain.compiler.clone(),
             sources: self.hashes.clone(),
-            caller: caller_source(include, &self.entry, &self.args),
+            caller: unit_source(self.language, include, &self.entry, &self.args),
             defines,
             flags: toolchain.standard_flags.iter().chain(&self.flags).cloned().collect(),
         }
@@ -108,7 +109,7 @@ pub struct BuildMaterial {
     pub compiler: CompilerId,
     /// SHA-256 of source and headers, by path relative to the package's folder.
     pub sources: BTreeMap<String, Key>,
-    /// Text of the translation unit: includes the source and calls its entry.
+    /// Text of the translation unit: includes the source and holds its entry to the declared arguments.
     pub caller: String,
     pub defines: BTreeMap<String, String>,
     /// All flags in order, the compiler's standard ones first.

@@ -1,12 +1,13 @@
-//! The calling convention between the worker and a compiled C stage: the name and the text of the generated caller.
+//! The calling convention between the worker and a compiled stage. Pure: makes text, compiles nothing.
 //!
-//! A stage's module is one translation unit: the stage's source, then a caller with a signature that is the same for
-//! every stage, so that the worker needs no foreign function of unknown type. Pure: makes text, compiles nothing.
+//! A stage's module is one translation unit: the stage's source, then what holds its function to the declared arguments.
+//! In C that is a caller with a signature that is the same for every stage, so that the worker needs no foreign function
+//! of unknown type; in CUDA, whose driver is given untyped pointers to the arguments, an assertion about their types.
 
 use serde::{Deserialize, Serialize};
 
-use super::DType;
 use super::pipeline::{Arg, Buffer};
+use super::{DType, Language};
 
 /// Type of one declared argument of a stage's function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -37,6 +38,50 @@ impl ArgType {
             Arg::Block(axis) => ArgType::Block(*axis),
             Arg::Thread => ArgType::Thread,
         }
+    }
+}
+
+/// The whole translation unit of a stage: the file `include`, then what holds its function `entry` to `args`.
+pub fn unit_source(language: Language, include: &str, entry: &str, args: &[ArgType]) -> String {
+    match language {
+        Language::C => caller_source(include, entry, args),
+        Language::Cuda => asserted_source(include, entry, args),
+    }
+}
+
+/// The translation unit of a CUDA stage: it does not compile where the parameters of the `__global__` function `entry`
+/// differ from the declared arguments. `const` in front of what a pointer points to makes no difference.
+pub fn asserted_source(include: &str, entry: &str, args: &[ArgType]) -> String {
+    let include = include.replace('\\', "\\\\").replace('"', "\\\"");
+    let types: Vec<&str> = args.iter().map(|arg| cuda_type(*arg)).collect();
+    let types = types.join(", ");
+    format!(
+        r#"#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include "{include}"
+namespace mlarun {{
+template <class T> struct plain {{ using type = T; }};
+template <class T> struct plain<const T *> {{ using type = T *; }};
+template <class...> struct list {{}};
+template <class> struct parameters;
+template <class... P> struct parameters<void (*)(P...)> {{ using type = list<typename plain<P>::type...>; }};
+template <class A, class B> struct same {{ static constexpr bool value = false; }};
+template <class A> struct same<A, A> {{ static constexpr bool value = true; }};
+static_assert(same<parameters<decltype(&::{entry})>::type, list<{types}>>::value,
+              "the parameters of {entry} differ from the declared args: ({types})");
+}}
+"#
+    )
+}
+
+/// Type of an argument in CUDA C++.
+const fn cuda_type(arg: ArgType) -> &'static str {
+    match arg {
+        ArgType::Tensor(DType::Float32) => "float *",
+        ArgType::Tensor(DType::Bfloat16) => "__nv_bfloat16 *",
+        ArgType::Tensor(DType::Float16) => "__half *",
+        ArgType::Int | ArgType::Block(_) | ArgType::Thread => "long long",
+        ArgType::Float => "float",
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::DType;
+use super::{DType, Value};
 
 /// Kind of device; decides which of a manifest's `[target.*]` overrides applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
@@ -25,6 +25,41 @@ pub struct Device {
     pub last_level_cache_bytes: u64,
     /// CPU cores, by number, that this process may run on.
     pub cores: Vec<u32>,
+    /// What a GPU has beside; a CPU has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuTraits>,
+}
+
+/// What kernels and the compiler need to know of a GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuTraits {
+    /// Major and minor.
+    pub compute_capability: (u32, u32),
+    /// Largest dynamic shared memory of a block, in bytes.
+    pub shared_bytes_max: u64,
+    /// Version of the driver.
+    pub driver: String,
+}
+
+impl GpuTraits {
+    /// Architecture whose machine code the GPU runs, with the instructions of that architecture alone: `sm_90a`.
+    pub fn architecture(&self) -> String {
+        let (major, minor) = self.compute_capability;
+        // From 9.0 on, what the suffix adds runs on this very architecture only.
+        format!("sm_{major}{minor}{}", if major >= 9 { "a" } else { "" })
+    }
+}
+
+impl Device {
+    /// Names that expressions of kernel packages may use for what the device has, those of
+    /// [`Language::device_names`](super::Language::device_names).
+    pub fn names(&self) -> Vec<(&'static str, Value)> {
+        let int = |value: u64| Value::Int(i64::try_from(value).unwrap_or(i64::MAX));
+        match &self.gpu {
+            None => vec![("cores", int(self.cores.len() as u64))],
+            Some(gpu) => vec![("sms", int(u64::from(self.id.units))), ("shared_max", int(gpu.shared_bytes_max))],
+        }
+    }
 }
 
 /// What identifies a device in keys, records and dev logs.

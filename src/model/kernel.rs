@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::DeviceKind;
+
 /// Language that a kernel package is written in; the first folder below `kernels/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -24,6 +26,23 @@ impl Language {
         match self {
             Language::C => "c",
             Language::Cuda => "cuda",
+        }
+    }
+
+    /// What its kernels run on.
+    pub const fn device(self) -> DeviceKind {
+        match self {
+            Language::C => DeviceKind::Cpu,
+            Language::Cuda => DeviceKind::Gpu,
+        }
+    }
+
+    /// Names that expressions of its packages may use for what the device has: cores that kernels may use; or
+    /// multiprocessors, and the largest dynamic shared memory of a block in bytes.
+    pub const fn device_names(self) -> &'static [&'static str] {
+        match self {
+            Language::C => &["cores"],
+            Language::Cuda => &["sms", "shared_max"],
         }
     }
 }

@@ -15,7 +15,7 @@ mod tiling;
 mod timing;
 mod value;
 
-pub use device::{Device, DeviceId, DeviceKind, Peaks};
+pub use device::{Device, DeviceId, DeviceKind, GpuTraits, Peaks};
 pub use dtype::{DType, UnknownDType};
 pub use kernel::{InvalidVersion, KernelId, Language, UnknownLanguage, Version};
 pub use key::{InvalidKey, Key};

@@ -113,6 +113,9 @@ pub struct SampleSet {
     pub warmup_launches: u64,
     pub warmup_ns: u64,
     pub steady: bool,
+    /// Median clock of a GPU's multiprocessors while samples were taken, read on the GPU itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sm_mhz: Option<f64>,
     pub samples: Vec<Samples>,
     /// The output of the timed launches, compared after timing.
     pub verification: Verification,

@@ -8,7 +8,16 @@ use crate::expr::{EvalError, Expr, Scope};
 use crate::model::pipeline::{
     Arg, Buffer, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage,
 };
-use crate::model::{Choices, DType, Shape, Tiling, Value};
+use crate::model::{Choices, DType, Device, Shape, Tiling, Value};
+
+/// What expressions of kernel packages are evaluated in on `device`: functions, and the device's names.
+pub fn root_scope(device: &Device) -> Scope<'static> {
+    let mut scope = Scope::new();
+    for (name, value) in device.names() {
+        scope.set(name, &value);
+    }
+    scope
+}
 
 /// Name of the pipeline's choices beside those of its stages.
 pub const PIPELINE: &str = "pipeline";
@@ -145,7 +154,7 @@ fn check_range(package: &Package, parameter: &Parameter, value: &Value) -> Resul
 
 /// Names and values that hold for the whole pipeline.
 pub(super) struct Bound<'p> {
-    /// Parameters, lets, `cores`, and the pipeline's choices as `tile.*`.
+    /// The device's names, parameters, lets, and the pipeline's choices as `tile.*`.
     pub scope: Scope<'p>,
     /// Every parameter with its value.
     pub shape: Shape,
@@ -159,12 +168,10 @@ pub(super) fn bind<'p>(
     package: &Package,
     shape: &Shape,
     pipeline: &Choices,
-    cores: usize,
     root: &'p Scope<'p>,
 ) -> Result<Bound<'p>, InstantiateError> {
     let evaluator = Evaluator { package };
     let mut scope = root.inner();
-    scope.set("cores", &Value::Int(cores as i64));
     let given = |parameter: &Parameter| shape.get(&parameter.name).or_else(|| pipeline.get(&parameter.name));
     let shape = assign(package, given, |_| false, &mut scope)?;
     for (name, expr) in &package.lets {
@@ -177,17 +184,13 @@ pub(super) fn bind<'p>(
 }
 
 /// Whether `stage` is launched with the names of `scope`.
-pub(super) fn is_launched(
-    package: &Package,
-    stage: &catalog::Stage,
-    scope: &Scope<'_>,
-) -> Result<bool, InstantiateError> {
+fn is_launched(package: &Package, stage: &catalog::Stage, scope: &Scope<'_>) -> Result<bool, InstantiateError> {
     let Some(when) = &stage.when else { return Ok(true) };
     Evaluator { package }.at(|| format!("stage `{}`, when", stage.name), when.eval_bool(scope))
 }
 
 /// Pipeline, macros and cost of `package` at `shape` with the choices of `tiling`; a choice that the tiling leaves open
-/// takes the default of its space.
+/// takes the default of its space. `root` is that of [`root_scope`].
 ///
 /// # Errors
 /// An expression that does not evaluate, a value outside its declared range, a size beyond 64 bits.
@@ -195,75 +198,119 @@ pub fn instantiate(
     package: &Package,
     shape: &Shape,
     tiling: &Tiling,
-    cores: usize,
     root: &Scope<'_>,
 ) -> Result<Instance, InstantiateError> {
-    let evaluator = Evaluator { package };
-    let Bound { scope, shape: full, choices: shared } = bind(package, shape, &tiling.pipeline, cores, root)?;
+    Draft::new(package, shape, &tiling.pipeline, root)?.instance(&tiling.stages)
+}
 
-    let buffers = package
-        .tensors
-        .iter()
-        .map(|tensor| buffer(&evaluator, tensor, &full, &scope))
-        .collect::<Result<Vec<_>, _>>()?;
+/// A package at one shape and one tiling of the pipeline, whatever the tilings of its stages.
+pub(super) struct Draft<'p> {
+    package: &'p Package,
+    pub bound: Bound<'p>,
+    buffers: Vec<Buffer>,
+    reference: Option<Reference>,
+    /// Whether each of the package's stages is launched.
+    launched: Vec<bool>,
+}
 
-    let tunable = package.parameters.iter().filter(|parameter| parameter.is_tunable());
-    let mut of_pipeline = shared.clone();
-    of_pipeline
-        .extend(tunable.filter_map(|parameter| Some((parameter.name.clone(), full.get(&parameter.name)?.clone()))));
-    let mut all_choices = BTreeMap::from([(PIPELINE.to_owned(), of_pipeline)]);
+impl<'p> Draft<'p> {
+    /// # Errors
+    /// As [`instantiate`].
+    pub fn new(
+        package: &'p Package,
+        shape: &Shape,
+        pipeline: &Choices,
+        root: &'p Scope<'p>,
+    ) -> Result<Draft<'p>, InstantiateError> {
+        let evaluator = Evaluator { package };
+        let bound = bind(package, shape, pipeline, root)?;
+        let buffers = package
+            .tensors
+            .iter()
+            .map(|tensor| buffer(&evaluator, tensor, &bound.shape, &bound.scope))
+            .collect::<Result<Vec<_>, _>>()?;
+        let reference = match &package.reference {
+            Some(declared) => Some(reference(&evaluator, declared, &buffers, &bound.scope)?),
+            None => None,
+        };
+        let launched =
+            package.stages.iter().map(|stage| is_launched(package, stage, &bound.scope)).collect::<Result<_, _>>()?;
+        Ok(Draft { package, bound, buffers, reference, launched })
+    }
 
-    let mut stages: Vec<Stage> = Vec::new();
-    let mut costs = Vec::new();
-    for (declared, stage) in package.stages.iter().enumerate() {
-        let place = |what: &str| format!("stage `{}`, {what}", stage.name);
-        if !is_launched(package, stage, &scope)? {
-            continue;
+    /// The package's stages that are launched, with their numbers.
+    pub fn stages(&self) -> impl Iterator<Item = (usize, &'p catalog::Stage)> {
+        self.package.stages.iter().enumerate().filter(|(declared, _)| self.launched[*declared])
+    }
+
+    /// The instance with these choices of the stages; what they leave open takes its default.
+    ///
+    /// # Errors
+    /// As [`instantiate`].
+    pub fn instance(&self, tilings: &BTreeMap<String, Choices>) -> Result<Instance, InstantiateError> {
+        let Draft { package, bound, .. } = self;
+        let tunable = package.parameters.iter().filter(|parameter| parameter.is_tunable());
+        let mut of_pipeline = bound.choices.clone();
+        of_pipeline.extend(
+            tunable.filter_map(|parameter| Some((parameter.name.clone(), bound.shape.get(&parameter.name)?.clone()))),
+        );
+        let mut choices = BTreeMap::from([(PIPELINE.to_owned(), of_pipeline)]);
+        let (mut stages, mut costs) = (Vec::new(), Vec::new());
+        for (declared, stage) in self.stages() {
+            let own = tilings.get(&stage.name);
+            let (launched, cost, own) = self.stage(declared, stage, own.unwrap_or(&Choices::new()), &stages)?;
+            choices.insert(stage.name.clone(), own);
+            costs.push(cost);
+            stages.push(launched);
         }
-        let mut scope = scope.inner();
-        let own = tiling.stages.get(&stage.name);
-        let own = with_defaults(&evaluator, &stage.space, own.unwrap_or(&Choices::new()), &scope, &stage.name)?;
-        let mut choices = shared.clone();
-        choices.extend(own.clone());
-        scope.set_choices("tile", &choices);
-        all_choices.insert(stage.name.clone(), own);
+        let pipeline = Pipeline { buffers: self.buffers.clone(), stages, reference: self.reference.clone() };
+        Ok(Instance { shape: bound.shape.clone(), pipeline, stages: costs, choices })
+    }
 
+    /// A stage with its choices, of which `given` are known, behind the `earlier` ones.
+    fn stage(
+        &self,
+        declared: usize,
+        stage: &catalog::Stage,
+        given: &Choices,
+        earlier: &[Stage],
+    ) -> Result<(Stage, StageCost, Choices), InstantiateError> {
+        let evaluator = Evaluator { package: self.package };
+        let place = |what: &str| format!("stage `{}`, {what}", stage.name);
+        let mut scope = self.bound.scope.inner();
+        let own = with_defaults(&evaluator, &stage.space, given, &scope, &stage.name)?;
+        let mut visible = self.bound.choices.clone();
+        visible.extend(own.clone());
+        scope.set_choices("tile", &visible);
+        let blocks = evaluator.counts(&place("grid"), &stage.grid, &scope)?;
+        if let Some((expr, _)) = stage.grid.iter().zip(&blocks).find(|(_, blocks)| **blocks == 0) {
+            let reason = "it is 0, so that nothing is launched; `when` leaves a stage out, a constraint a tiling";
+            let source = EvalError { source_text: expr.source().to_owned(), reason: reason.to_owned() };
+            return evaluator.at(|| place("grid"), Err(source));
+        }
+        let args = stage.args.iter().map(|arg| argument(&evaluator, self.package, arg, &place("args"), &scope));
+        let after = stage.after.iter().filter_map(|name| earlier.iter().position(|earlier| &earlier.name == name));
         let launched = Stage {
             name: stage.name.clone(),
             entry: stage.entry.clone(),
-            args: stage
-                .args
-                .iter()
-                .map(|arg| argument(&evaluator, package, arg, &place("args"), &scope))
-                .collect::<Result<_, _>>()?,
-            grid: grid(&evaluator.counts(&place("grid"), &stage.grid, &scope)?),
-            launch: Launch::Cpu {
-                threads: threads(evaluator.at(|| place("threads"), stage.threads.eval_count(&scope))?),
-            },
+            args: args.collect::<Result<_, _>>()?,
+            grid: grid(&blocks),
+            launch: launch(&evaluator, &stage.launch, &place, &scope)?,
             stream: stage.stream,
-            after: stage
-                .after
-                .iter()
-                .filter_map(|name| stages.iter().position(|earlier| &earlier.name == name))
-                .collect(),
+            after: after.collect(),
         };
-        costs.push(StageCost {
+        let defines = stage
+            .defines
+            .iter()
+            .map(|(name, expr)| Ok((name.clone(), define(evaluator.at(|| place("defines"), expr.eval(&scope))?))));
+        let cost = StageCost {
             declared,
-            defines: stage
-                .defines
-                .iter()
-                .map(|(name, expr)| Ok((name.clone(), define(evaluator.at(|| place("defines"), expr.eval(&scope))?))))
-                .collect::<Result<_, InstantiateError>>()?,
+            defines: defines.collect::<Result<_, InstantiateError>>()?,
             flops: amount(&evaluator, &stage.flops, &place("flops"), &scope)?,
             bytes: amount(&evaluator, &stage.bytes, &place("bytes"), &scope)?,
-        });
-        stages.push(launched);
+        };
+        Ok((launched, cost, own))
     }
-    let reference = match &package.reference {
-        Some(declared) => Some(reference(&evaluator, declared, &buffers, &scope)?),
-        None => None,
-    };
-    Ok(Instance { shape: full, pipeline: Pipeline { buffers, stages, reference }, stages: costs, choices: all_choices })
 }
 
 /// The reduced shape on which the whole output is compared: `shape` with the package's overrides.
@@ -422,8 +469,29 @@ fn grid(counts: &[u64]) -> [u64; 3] {
     std::array::from_fn(|axis| counts.get(axis).copied().unwrap_or(1))
 }
 
-fn threads(count: u64) -> u32 {
-    u32::try_from(count.max(1)).unwrap_or(u32::MAX)
+/// How a stage is launched; a number too large for a device is kept as large as a number can be, and refused there.
+fn launch(
+    evaluator: &Evaluator<'_>,
+    launch: &catalog::Launch,
+    place: &impl Fn(&str) -> String,
+    scope: &Scope<'_>,
+) -> Result<Launch, InstantiateError> {
+    let small = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    let extents = |key: &str, exprs: &[Expr]| -> Result<[u32; 3], InstantiateError> {
+        Ok(grid(&evaluator.counts(&place(key), exprs, scope)?).map(small))
+    };
+    Ok(match launch {
+        catalog::Launch::Cpu { threads } => {
+            let threads = evaluator.at(|| place("threads"), threads.eval_count(scope))?;
+            Launch::Cpu { threads: small(threads.max(1)) }
+        }
+        catalog::Launch::Gpu { block, shared, cluster, cooperative } => Launch::Gpu {
+            block: extents("block", block)?,
+            shared_bytes: evaluator.at(|| place("shared"), shared.eval_count(scope))?,
+            cluster: cluster.as_deref().map(|cluster| extents("cluster", cluster)).transpose()?,
+            cooperative: *cooperative,
+        },
+    })
 }
 
 fn define(value: Value) -> String {

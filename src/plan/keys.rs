@@ -66,12 +66,9 @@ pub struct MeasurementMaterial<'a> {
 
 impl MeasurementMaterial<'_> {
     pub fn key(&self) -> Key {
-        Key::of(MEASUREMENT_TAG, self)
+        Key::of("measurement/1", self)
     }
 }
-
-/// Tag of measurement keys, for checking a record's key against its material.
-pub const MEASUREMENT_TAG: &str = "measurement/1";
 
 /// What one tuning decides, and how it looks.
 #[derive(Debug, Clone, Serialize)]

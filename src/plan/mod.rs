@@ -2,6 +2,7 @@
 //! no file, no clock and no environment, so that the same inputs give the same plan, and what depends on a tuning that
 //! is not known yet is planned again once it is.
 
+mod estimate;
 pub mod graph;
 pub mod instantiate;
 pub mod keys;
@@ -10,18 +11,23 @@ mod reasons;
 pub mod space;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::catalog::{Catalog, LookupError, Package};
+use crate::diagnostic::suggestion;
 use crate::expr::{EvalError, Expr, Scope};
 use crate::manifest::{Baseline, Experiment};
 use crate::model::build::Toolchain;
 use crate::model::protocol::{AnnotationProtocol, EventProtocol, TuneProtocol};
 use crate::model::{Choices, Device, DeviceKind, KernelId, Key, Mode, Peaks, Shape, Tiling, Value};
 
-pub use instantiate::{Instance, InstantiateError};
+pub use estimate::Estimate;
+use estimate::estimate_ns;
+use instantiate::Draft;
+pub use instantiate::{Instance, InstantiateError, root_scope};
 pub use prepare::{BuildKeys, Prepared, prepare_reduced, verification_key};
 pub use reasons::{Change, changes};
 use space::{SearchLimits, TuneTarget};
@@ -44,11 +50,20 @@ pub struct Protocols {
     pub annotation: AnnotationProtocol,
     pub tuning: TuneProtocol,
     pub search: SearchLimits,
+    /// Time after which a search tries no further candidate.
+    pub tuning_budget: Duration,
     /// Sample sets, each a fresh process, that a measurement in event mode needs.
     pub rounds: u32,
     /// Rows compared at the run's own shape.
     pub verified_rows: u64,
     pub verification_seed: u64,
+}
+
+impl Setting<'_> {
+    /// What expressions of kernel packages are evaluated in; see [`root_scope`].
+    pub fn root(&self) -> Scope<'static> {
+        root_scope(self.device)
+    }
 }
 
 impl Protocols {
@@ -148,7 +163,7 @@ impl Subject {
         }
     }
 
-    /// Rough time that its run in `mode` takes, in nanoseconds.
+    /// Rough time of all sample sets of its run in `mode`, in nanoseconds.
     pub fn estimate_ns(&self, mode: Mode) -> f64 {
         self.run(mode).map_or(0.0, |run| run.estimate_ns)
     }
@@ -195,7 +210,7 @@ pub struct Run {
     /// Key of the measurement, once the subject is ready.
     pub key: Option<Key>,
     pub state: RunState,
-    /// Rough time that it takes from here on, in nanoseconds.
+    /// Rough time of all its sample sets, those that are recorded included, in nanoseconds; 0 where none is missing.
     pub estimate_ns: f64,
 }
 
@@ -258,8 +273,8 @@ pub enum BaselineSubject {
 pub enum PlanError {
     #[error("{0}")]
     Instantiate(#[from] InstantiateError),
-    #[error("--only: {0}; names are kernel, version, language, mode and the parameters of the kernel")]
-    Only(EvalError),
+    #[error("--only: {error}; {help}")]
+    Only { error: EvalError, help: String },
     #[error(transparent)]
     Lookup(#[from] LookupError),
     #[error(transparent)]
@@ -282,6 +297,17 @@ pub fn plan(
         planner.add_shape(group, given)?;
     }
     planner.finish()
+}
+
+/// A filter that does not evaluate for `package`, with the nearest right name where one of its names is wrong.
+fn wrong_filter(only: &Expr, package: &Package, error: EvalError) -> PlanError {
+    const OF_EVERY_RUN: [&str; 4] = ["kernel", "version", "language", "mode"];
+    let known = || OF_EVERY_RUN.into_iter().chain(package.parameters.iter().map(|parameter| parameter.name.as_str()));
+    let unknown = only.variables().iter().find(|name| known().all(|known| known != name.as_str()));
+    let near = unknown.and_then(|name| Some(format!("{} has no `{name}`; {}", package.id, suggestion(name, known())?)));
+    let help =
+        near.unwrap_or_else(|| "names are kernel, version, language, mode and the kernel's parameters".to_owned());
+    PlanError::Only { error, help }
 }
 
 /// Collects the subjects first, each once, then decides them side by side.
@@ -323,7 +349,7 @@ impl<'a> Planner<'a> {
             setting,
             facts,
             wanted,
-            root: Scope::new(),
+            root: setting.root(),
             wants,
             known: HashMap::new(),
             comparisons,
@@ -391,7 +417,7 @@ impl<'a> Planner<'a> {
         // A tuned parameter has no value yet; its default keeps a filter over it meaningful.
         for parameter in package.parameters.iter().filter(|parameter| shape.get(&parameter.name).is_none()) {
             if let Some(default) = &parameter.default {
-                let value = default.eval(&scope).map_err(PlanError::Only)?;
+                let value = default.eval(&scope).map_err(|error| wrong_filter(only, package, error))?;
                 scope.set(&parameter.name, &value);
             }
         }
@@ -399,7 +425,7 @@ impl<'a> Planner<'a> {
         scope.set("version", &Value::Text(package.id.version.to_string()));
         scope.set("language", &Value::Text(package.id.language.to_string()));
         scope.set("mode", &Value::Text(mode.to_string()));
-        only.eval_bool(&scope).map_err(PlanError::Only)
+        only.eval_bool(&scope).map_err(|error| wrong_filter(only, package, error))
     }
 
     /// The subject of `package` at `shape`, one however often it is asked for.
@@ -472,7 +498,7 @@ struct Decider<'a> {
 impl<'a> Decider<'a> {
     fn new(setting: &'a Setting<'a>, facts: &'a dyn Facts, wanted: Wanted<'a>) -> Self {
         let protocols = Mode::ALL.into_iter().map(|mode| (mode, setting.protocols.material(mode))).collect();
-        Decider { setting, facts, wanted, root: Scope::new(), builds: BuildKeys::default(), protocols }
+        Decider { setting, facts, wanted, root: setting.root(), builds: BuildKeys::default(), protocols }
     }
 
     fn subject(&self, want: Want<'_>) -> Result<Subject, PlanError> {
@@ -483,8 +509,7 @@ impl<'a> Decider<'a> {
 
     fn state(&self, want: &Want<'_>) -> Result<(SubjectState, Vec<Run>), PlanError> {
         let Want { package, shape, .. } = want;
-        let (tiling, tunings) = self.decide(package, shape)?;
-        let prepared = Prepared::new(self.setting, package, shape, &tiling, &self.root, &self.builds)?;
+        let (prepared, tunings) = self.decide(package, shape)?;
         if let Some(reason) = too_large(&prepared, self.setting.device) {
             let runs =
                 want.modes.iter().map(|&mode| Run::without_key(mode, RunState::Refused { reason: reason.clone() }));
@@ -500,35 +525,41 @@ impl<'a> Decider<'a> {
         }
         let key = prepared.subject(self.setting).key();
         let runs = want.modes.iter().map(|&mode| self.run(want, key, mode, floor_ns)).collect();
-        Ok((SubjectState::Ready(Ready { key, tiling, floor_ns }), runs))
+        Ok((SubjectState::Ready(Ready { key, tiling: prepared.tiling, floor_ns }), runs))
     }
 
-    /// What tunings have decided, and those that are still needed.
-    fn decide(&self, package: &Package, shape: &Shape) -> Result<(Tiling, Vec<Tuning>), PlanError> {
-        let mut tiling = Tiling::default();
-        let mut pending = Vec::new();
-        let cores = self.setting.device.cores.len();
-        let targets = space::targets(package, shape, cores, &self.root)?;
-        if targets.is_empty() {
-            return Ok((tiling, pending));
-        }
-        let bound = space::bound(package, shape, cores, &self.root)?;
-        let prepare = |tiling: &Tiling| Prepared::new(self.setting, package, shape, tiling, &self.root, &self.builds);
+    /// The subject with what tunings have decided, and the tunings that are still needed.
+    fn decide(&self, package: &Package, shape: &Shape) -> Result<(Prepared, Vec<Tuning>), PlanError> {
+        let (mut tiling, mut pending) = (Tiling::default(), Vec::new());
+        // Expressions are most of a plan's time; what only the stages' tilings differ in shares them.
+        let draft = Draft::new(package, shape, &tiling.pipeline, &self.root)?;
+        let prepare = |draft: &Draft<'_>, tiling: &Tiling| -> Result<Prepared, InstantiateError> {
+            Ok(Prepared::of(self.setting, package, draft.instance(&tiling.stages)?, tiling, &self.builds))
+        };
         // What all stages' tunings start from.
-        let untuned = prepare(&tiling)?;
-        for target in targets {
-            let is_known = pending.is_empty() || target != TuneTarget::Pipeline;
-            let tuned = if target == TuneTarget::Pipeline { Some(prepare(&tiling)?) } else { None };
-            let axes = space::axes_in(package, &target, shape, &bound.scope)?;
+        let mut prepared = prepare(&draft, &tiling)?;
+        for target in space::targets_of(package, shape, &draft) {
+            if target == TuneTarget::Pipeline && !tiling.stages.is_empty() {
+                prepared = prepare(&draft, &tiling)?;
+            }
+            let axes = space::axes_in(package, &target, shape, &draft.bound.scope)?;
             let points = axes.total();
-            let key = tuning_material(self.setting, package, &target, &axes, tuned.as_ref().unwrap_or(&untuned)).key();
+            let key = tuning_material(self.setting, package, &target, &axes, &prepared).key();
+            let is_known = pending.is_empty() || target != TuneTarget::Pipeline;
             let known = if is_known { self.facts.tuning(&package.id, &target, &key)? } else { None };
             match known {
                 Some(choices) => decide(&mut tiling, &target, choices),
                 None => pending.push(Tuning { target, key: is_known.then_some(key), points }),
             }
         }
-        Ok((tiling, pending))
+        if prepared.tiling != tiling {
+            prepared = if tiling.pipeline.is_empty() {
+                prepare(&draft, &tiling)?
+            } else {
+                prepare(&Draft::new(package, shape, &tiling.pipeline, &self.root)?, &tiling)?
+            };
+        }
+        Ok((prepared, pending))
     }
 
     fn run(&self, want: &Want<'_>, subject: Key, mode: Mode, floor_ns: Option<f64>) -> Run {
@@ -595,7 +626,7 @@ pub fn tuning_key(
     root: &Scope<'_>,
     builds: &BuildKeys,
 ) -> Result<(Key, u128), InstantiateError> {
-    let axes = space::axes(package, target, shape, setting.device.cores.len(), root)?;
+    let axes = space::axes(package, target, shape, root)?;
     let prepared = before_tuning(setting, package, shape, tiling, target, root, builds)?;
     Ok((tuning_material(setting, package, target, &axes, &prepared).key(), axes.total()))
 }
@@ -613,7 +644,7 @@ pub fn tuning_explanation(
     root: &Scope<'_>,
     builds: &BuildKeys,
 ) -> Result<serde_json::Value, InstantiateError> {
-    let axes = space::axes(package, target, shape, setting.device.cores.len(), root)?;
+    let axes = space::axes(package, target, shape, root)?;
     let prepared = before_tuning(setting, package, shape, tiling, target, root, builds)?;
     let material = tuning_material(setting, package, target, &axes, &prepared);
     Ok(serde_json::to_value(material).expect("key material serialises to JSON"))
@@ -690,36 +721,7 @@ fn skipped(mode: Mode, device: DeviceKind) -> Option<String> {
     }
 }
 
-/// Time of a run with what precedes it, roughly: launches are assumed to reach a third of the roofline.
-fn estimate_ns(protocols: &Protocols, mode: Mode, floor_ns: Option<f64>) -> f64 {
-    /// Process, inputs and comparison of a sample set.
-    const AROUND_NS: f64 = 0.5e9;
-    let launch_ns = 3.0 * floor_ns.unwrap_or(1e6);
-    let sampled = |warmup: &crate::model::protocol::Warmup, budget_ns: u64, min_samples: u32| {
-        let warm = (warmup.min_ns as f64).max(f64::from(warmup.min_launches) * launch_ns);
-        (warm, (budget_ns as f64).max(f64::from(min_samples) * launch_ns))
-    };
-    match mode {
-        Mode::Event => {
-            let event = &protocols.event;
-            let (warm, one) = sampled(&event.warmup, event.budget_ns, event.min_samples);
-            f64::from(protocols.rounds) * (AROUND_NS + warm + one * event.timings.len() as f64)
-        }
-        Mode::Annotation => {
-            let annotation = &protocols.annotation;
-            let (warm, one) = sampled(&annotation.warmup, annotation.budget_ns, annotation.min_samples);
-            AROUND_NS + warm + one
-        }
-        Mode::Ncu | Mode::Nsys => 0.0,
-    }
-}
-
 impl Plan {
-    /// Time that is left, roughly, in nanoseconds.
-    pub fn estimate_ns(&self) -> f64 {
-        self.subjects.iter().flat_map(|subject| &subject.runs).map(|run| run.estimate_ns).sum()
-    }
-
     /// Runs in every state, counted.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();

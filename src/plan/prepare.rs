@@ -43,7 +43,7 @@ impl Prepared {
     /// `package` at `shape` with the choices of `tiling`, compiled by the setting's toolchain.
     ///
     /// # Errors
-    /// As [`instantiate`].
+    /// As [`instantiate`], and where a stage has no block to launch.
     pub fn new(
         setting: &Setting<'_>,
         package: &Package,
@@ -52,11 +52,22 @@ impl Prepared {
         root: &Scope<'_>,
         known: &BuildKeys,
     ) -> Result<Prepared, InstantiateError> {
-        let instance = instantiate(package, shape, tiling, setting.device.cores.len(), root)?;
+        let instance = instantiate(package, shape, tiling, root)?;
+        Ok(Prepared::of(setting, package, instance, tiling, known))
+    }
+
+    /// `instance` of `package`, which has the choices of `tiling`.
+    pub(super) fn of(
+        setting: &Setting<'_>,
+        package: &Package,
+        instance: Instance,
+        tiling: &Tiling,
+        known: &BuildKeys,
+    ) -> Prepared {
         let builds: Vec<StageBuild> =
             (0..instance.stages.len()).map(|index| stage_build(package, &instance, index)).collect();
         let build_keys = builds.iter().map(|build| known.key(build, setting.toolchain)).collect();
-        Ok(Prepared { instance, builds, build_keys, tiling: tiling.clone() })
+        Prepared { instance, builds, build_keys, tiling: tiling.clone() }
     }
 
     pub fn pipeline(&self) -> &Pipeline {
@@ -160,6 +171,7 @@ fn stage_build(package: &Package, instance: &Instance, index: usize) -> StageBui
     let declared = &package.stages[cost.declared];
     let args = instance.pipeline.stages[index].args.iter().map(|arg| ArgType::of(arg, &instance.pipeline.buffers));
     StageBuild {
+        language: package.id.language,
         package: package.folder.clone(),
         source: declared.source.clone(),
         hashes: declared.hashes.clone(),

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::instantiate::{Bound, InstantiateError, bind, defaults, is_launched};
-use crate::catalog::{Package, Space};
+use super::instantiate::{Draft, InstantiateError, bind, defaults};
+use crate::catalog::{Package, Parameter, Space};
 use crate::expr::{Expr, Scope};
 use crate::model::{Choices, Shape, Tiling, Value};
 
@@ -80,55 +80,31 @@ impl Axes {
 /// first, then the pipeline. A stage that is not launched at this shape has nothing to decide.
 ///
 /// # Errors
-/// A stage's condition that does not evaluate.
-pub fn targets(
-    package: &Package,
-    shape: &Shape,
-    cores: usize,
-    root: &Scope<'_>,
-) -> Result<Vec<TuneTarget>, InstantiateError> {
-    let open_parameter =
-        package.parameters.iter().any(|parameter| parameter.is_tunable() && shape.get(&parameter.name).is_none());
-    let mut targets = Vec::new();
-    if package.stages.iter().any(|stage| !stage.space.is_empty()) {
-        let scope = bind(package, shape, &Choices::new(), cores, root)?.scope;
-        for stage in package.stages.iter().filter(|stage| !stage.space.is_empty()) {
-            if is_launched(package, stage, &scope)? {
-                targets.push(TuneTarget::Stage(stage.name.clone()));
-            }
-        }
-    }
-    if open_parameter || !package.space.is_empty() {
+/// As [`instantiate`](super::instantiate::instantiate).
+pub fn targets(package: &Package, shape: &Shape, root: &Scope<'_>) -> Result<Vec<TuneTarget>, InstantiateError> {
+    Ok(targets_of(package, shape, &Draft::new(package, shape, &Choices::new(), root)?))
+}
+
+/// As [`targets`]; `untuned` is the package at `shape`, before any tuning.
+pub(super) fn targets_of(package: &Package, shape: &Shape, untuned: &Draft<'_>) -> Vec<TuneTarget> {
+    let is_open = |parameter: &Parameter| parameter.is_tunable() && shape.get(&parameter.name).is_none();
+    let stages = untuned.stages().filter(|(_, stage)| !stage.space.is_empty());
+    let mut targets: Vec<_> = stages.map(|(_, stage)| TuneTarget::Stage(stage.name.clone())).collect();
+    if !package.space.is_empty() || package.parameters.iter().any(is_open) {
         targets.push(TuneTarget::Pipeline);
     }
-    Ok(targets)
+    targets
 }
 
 /// The axes of `target` with their values at `shape`, values that coincide named once.
 ///
 /// # Errors
 /// A value that does not evaluate.
-pub fn axes(
-    package: &Package,
-    target: &TuneTarget,
-    shape: &Shape,
-    cores: usize,
-    root: &Scope<'_>,
-) -> Result<Axes, InstantiateError> {
-    axes_in(package, target, shape, &bound(package, shape, cores, root)?.scope)
+pub fn axes(package: &Package, target: &TuneTarget, shape: &Shape, root: &Scope<'_>) -> Result<Axes, InstantiateError> {
+    axes_in(package, target, shape, &bind(package, shape, &Choices::new(), root)?.scope)
 }
 
-/// The names that axes are evaluated with: nothing has been tuned.
-pub(super) fn bound<'p>(
-    package: &Package,
-    shape: &Shape,
-    cores: usize,
-    root: &'p Scope<'p>,
-) -> Result<Bound<'p>, InstantiateError> {
-    bind(package, shape, &Choices::new(), cores, root)
-}
-
-/// As [`axes`], with the names of [`bound`].
+/// As [`axes`], with the names that hold before any tuning.
 pub(super) fn axes_in(
     package: &Package,
     target: &TuneTarget,
@@ -174,17 +150,16 @@ pub fn search(
     target: &TuneTarget,
     shape: &Shape,
     tiling: &Tiling,
-    cores: usize,
     limits: SearchLimits,
     root: &Scope<'_>,
 ) -> Result<Search, InstantiateError> {
-    let axes = axes(package, target, shape, cores, root)?;
+    let axes = axes(package, target, shape, root)?;
     let total = axes.total();
     let constraints = &of(package, target).constraints;
     let examine = |index: u128| -> Result<Point, InstantiateError> {
         let choices = axes.point(index);
         let pipeline = if *target == TuneTarget::Pipeline { &choices } else { &tiling.pipeline };
-        let bound = bind(package, shape, pipeline, cores, root)?;
+        let bound = bind(package, shape, pipeline, root)?;
         let mut scope = bound.scope;
         let mut visible = bound.choices;
         visible.extend(choices.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -205,7 +180,7 @@ pub fn search(
     // Small enough to look at every point, even when not all can be tried.
     const ENUMERABLE: u128 = 100_000;
     let mut random = fastrand::Rng::with_seed(limits.seed);
-    let first = default_point(package, target, shape, cores, root)?;
+    let first = default_point(package, target, shape, root)?;
     if total <= ENUMERABLE {
         let points = (0..total).map(examine).collect::<Result<Vec<_>, _>>()?;
         let valid = points.iter().filter(|point| point.rejected_by.is_none()).count();
@@ -241,10 +216,9 @@ fn default_point(
     package: &Package,
     target: &TuneTarget,
     shape: &Shape,
-    cores: usize,
     root: &Scope<'_>,
 ) -> Result<Choices, InstantiateError> {
-    let bound = bind(package, shape, &Choices::new(), cores, root)?;
+    let bound = bind(package, shape, &Choices::new(), root)?;
     if *target != TuneTarget::Pipeline {
         return defaults(package, target, &bound.scope);
     }

@@ -30,5 +30,9 @@ pub fn collect(lines: &[Line]) -> Result<SampleSet, Failure> {
         return Err(missing("samples"));
     }
     let verification = super::annotation::last_verification(lines)?;
-    Ok(SampleSet { warmup_launches, warmup_ns, steady, samples, verification })
+    let sm_mhz = lines.iter().find_map(|line| match line {
+        Line::SmClock { mhz } => Some(*mhz),
+        _ => None,
+    });
+    Ok(SampleSet { warmup_launches, warmup_ns, steady, sm_mhz, samples, verification })
 }

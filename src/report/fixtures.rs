@@ -63,8 +63,13 @@ fn verification() -> Verification {
 }
 
 fn record(run: &Run, second: i64, body: Body) -> Record {
-    let device =
-        Device { id: run.device.clone(), memory_bytes: 1 << 33, last_level_cache_bytes: 32 << 20, cores: vec![0, 1] };
+    let device = Device {
+        id: run.device.clone(),
+        memory_bytes: 1 << 33,
+        last_level_cache_bytes: 32 << 20,
+        cores: vec![0, 1],
+        gpu: None,
+    };
     Record {
         kind: if run.mode == Mode::Event { RecordKind::Event } else { RecordKind::Annotation },
         key: Key::of("example/1", &(run.id.to_string(), run.shape.to_string(), run.mode)),
@@ -106,6 +111,7 @@ pub fn event_record(run: &Run, second: i64, us: f64) -> Record {
         warmup_launches: 12,
         warmup_ns: 150_000_000,
         steady: true,
+        sm_mhz: None,
         samples: vec![
             samples(Timing::ColdIsolated, us, 1),
             samples(Timing::WarmIsolated, us * 0.75, 1),

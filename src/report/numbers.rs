@@ -9,6 +9,9 @@
 /// What stands where nothing was measured.
 pub const ABSENT: &str = "--";
 
+/// The change between two sides that are one subject under two names.
+pub const SAME_CODE: &str = "same code";
+
 const NS_PER_US: f64 = 1e3;
 
 /// `value` with `decimals` digits behind the point.
@@ -147,6 +150,17 @@ fn round2(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
+/// A number of things: `1 run`, `2 runs`, `3 processes`.
+pub fn counted(count: impl std::fmt::Display, noun: &str) -> String {
+    let count = count.to_string();
+    let ending = match () {
+        () if count == "1" => "",
+        () if noun.ends_with('s') || noun.ends_with("ch") => "es",
+        () => "s",
+    };
+    format!("{count} {noun}{ending}")
+}
+
 /// Text for a cell of a Markdown table: on one line, with `|`, backticks and backslashes escaped.
 pub fn cell(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -214,6 +228,14 @@ mod tests {
         assert_eq!(three_digits(Some(0.012_345)), "0.0123");
         assert_eq!(three_digits(Some(12.345)), "12.35");
         assert_eq!(three_digits(Some(0.0)), "0.00");
+    }
+
+    #[test]
+    fn one_thing_has_no_plural() {
+        assert_eq!(counted(1, "run"), "1 run");
+        assert_eq!(counted(0, "run"), "0 runs");
+        assert_eq!(counted(2, "process"), "2 processes");
+        assert_eq!(counted(21_u64, "launch"), "21 launches");
     }
 
     #[test]

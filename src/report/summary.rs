@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::analysis::{Analysis, run_name};
 use super::input::{Comparison, Input, Outcome, Run};
-use super::numbers::{ABSENT, TimeUnit, cell, change_of_time, gb_per_s, percent_of, three_digits};
-use super::view::{Previous, basis, clocks, comparable, peak_source, taken};
+use super::numbers::{ABSENT, SAME_CODE, TimeUnit, cell, change_of_time, counted, gb_per_s, percent_of, three_digits};
+use super::view::{Previous, basis, clocks, comparable, is_above_roofline, mend_roofline, peak_source, taken};
 use crate::model::Mode;
 use crate::model::record::Record;
 
@@ -15,10 +15,12 @@ use crate::model::record::Record;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct ExperimentView {
     pub experiment: String,
-    pub runs: usize,
+    /// Their number, with its noun.
+    pub runs: String,
     pub measured: usize,
     pub skipped: usize,
     pub failed: usize,
+    pub warnings: Vec<String>,
     pub results: Vec<ResultTable>,
     pub baselines: Vec<ComparisonTable>,
     pub missing: Vec<MissingRow>,
@@ -93,10 +95,11 @@ pub(super) fn experiment(input: &Input, analyses: &[Option<Analysis<'_>>]) -> Ex
     let count = |wanted: fn(&Outcome) -> bool| input.runs.iter().filter(|run| wanted(&run.outcome)).count();
     ExperimentView {
         experiment: cell(&input.experiment),
-        runs: input.runs.len(),
+        runs: counted(input.runs.len(), "run"),
         measured: measured().count(),
         skipped: count(|outcome| matches!(outcome, Outcome::Skipped { .. })),
         failed: count(|outcome| matches!(outcome, Outcome::Failed { .. })),
+        warnings: above_roofline(analyses).into_iter().collect(),
         results: Mode::ALL.into_iter().filter_map(|mode| result_table(mode, analyses)).collect(),
         baselines: comparison_tables(input, analyses),
         missing: missing(input, analyses),
@@ -105,6 +108,17 @@ pub(super) fn experiment(input: &Input, analyses: &[Option<Analysis<'_>>]) -> Ex
         peaks: unique(input.runs.iter().filter_map(peaks)),
         taken: taken(records()),
     }
+}
+
+/// Runs that are faster than their roofline, in one sentence.
+fn above_roofline(analyses: &[Option<Analysis<'_>>]) -> Option<String> {
+    let measured = analyses.iter().flatten();
+    let above: Vec<&Analysis<'_>> = measured.filter(|analysis| is_above_roofline(&analysis.whole)).collect();
+    let highest =
+        above.iter().max_by(|a, b| a.whole.fraction().unwrap_or(0.0).total_cmp(&b.whole.fraction().unwrap_or(0.0)))?;
+    let mend = mend_roofline(&highest.run.peaks.as_ref()?.source);
+    let fraction = percent_of(highest.whole.fraction());
+    Some(format!("above the roofline: {}, up to {fraction}: {mend}", counted(above.len(), "run")))
 }
 
 fn result_table(mode: Mode, analyses: &[Option<Analysis<'_>>]) -> Option<ResultTable> {
@@ -168,7 +182,10 @@ fn comparison_table(
         against: cell(&previous.id.to_string()),
         previous: unit.text(Some(previous.whole.ns)),
         current: unit.text(Some(current.whole.ns)),
-        change: change_of_time(Some(previous.whole.ns), Some(current.whole.ns)),
+        change: match previous.same_code {
+            true => SAME_CODE.to_owned(),
+            false => change_of_time(Some(previous.whole.ns), Some(current.whole.ns)),
+        },
     };
     let rows: Vec<_> = pairs.iter().map(row).collect();
     (!rows.is_empty()).then_some(ComparisonTable { baseline: cell(name), mode: mode.name(), unit: unit.symbol(), rows })
@@ -196,9 +213,9 @@ fn problem(run: &Run) -> Option<ProblemRow> {
 fn context(record: &Record) -> String {
     let environment = &record.environment;
     format!(
-        "{} ({} units), {}; {}; {}; mlarun {}",
+        "{} ({}), {}; {}; {}; mlarun {}",
         cell(&environment.device.id.name),
-        environment.device.id.units,
+        counted(environment.device.id.units, "unit"),
         clocks(environment.clocks_locked),
         cell(&environment.os),
         cell(&environment.compiler),

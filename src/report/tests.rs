@@ -113,6 +113,36 @@ fn another_device_is_not_compared_with() {
 }
 
 #[test]
+fn a_time_below_the_floor_is_shown_as_it_is_with_what_to_do() {
+    let mut input = input();
+    let sound = report(&input).experiment(&renderer()).expect("it renders");
+    assert!(!sound.contains("Warning") && !profile(&input, V1_S1).contains("Warning"), "{sound}");
+    for run in &mut input.runs {
+        run.peaks.as_mut().expect("it has peaks").bytes_per_s /= 3.0;
+    }
+    let text = report(&input).experiment(&renderer()).expect("it renders");
+    assert!(text.contains("**Warning**: above the roofline: 4 runs, up to 238%: this host's peaks"), "{text}");
+    assert!(text.contains("`mlarun device calibrate`"), "{text}");
+    let text = profile(&input, V1_S1);
+    assert!(text.contains("149% of the roofline.") && text.contains("**Warning**: end to end at 149%"), "{text}");
+}
+
+#[test]
+fn two_names_of_one_subject_are_the_same_code() {
+    let mut input = input();
+    input.runs[V1_S1].outcome = input.runs[V0_S1].outcome.clone();
+    let text = profile(&input, V1_S1);
+    let table = text.split("### vs Baseline\n").nth(1).and_then(|rest| rest.split("###").next()).expect("a table");
+    assert!(table.contains("| same code |") && !table.contains("0.0%"), "{table}");
+    assert!(table.contains("it is the same code"), "{table}");
+    let text = report(&input).experiment(&renderer()).expect("it renders");
+    assert_eq!(text.matches("| same code |").count(), 1, "{text}");
+    let links = super::devlog::Links { previous: Some(V0_S1), ..Default::default() };
+    let record = report(&input).devlog_record(V1_S1, links).expect("it was measured");
+    assert!(record.previous.is_some_and(|previous| previous.same_code));
+}
+
+#[test]
 fn records_that_do_not_fit_are_errors() {
     let thresholds = Conf::default().thresholds;
     let error = |outcome: Outcome| {

@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::analysis::{Analysis, DRAM, OCCUPANCY, Part, TENSOR_CORE, run_name};
 use super::input::{Baseline, Input, Outcome, Recorded};
 use super::numbers::{
-    ABSENT, TimeUnit, cell, change_of_rate, change_of_time, fixed, gb_per_s, microseconds, percent, percent_of,
-    three_digits,
+    ABSENT, SAME_CODE, TimeUnit, cell, change_of_rate, change_of_time, counted, fixed, gb_per_s, microseconds, percent,
+    percent_of, three_digits,
 };
 use crate::model::device::PeakSource;
 use crate::model::protocol::Counters;
@@ -98,6 +98,8 @@ pub(super) struct Roofline {
     pub peak_tflops: String,
     pub peak_gb_per_s: String,
     pub peak_source: String,
+    /// What to do where a time lies below the floor.
+    pub warning: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -165,7 +167,7 @@ pub(super) fn profile(
         root_cause,
         opportunities: opportunities(analysis),
         baselines,
-        roofline: run.peaks.as_ref().and_then(|peaks| roofline(&analysis.whole, peaks)),
+        roofline: run.peaks.as_ref().and_then(|peaks| roofline(analysis, peaks)),
         timings: analysis.timings.iter().map(|(timing, summary)| timing_row(timing.name(), summary)).collect(),
         details: analysis.stages.iter().map(|stage| detail_row(stage, analysis.whole.ns)).collect(),
         tilings: tilings(&run.tiling.pipeline, &run.tiling.stages),
@@ -271,7 +273,9 @@ fn baselines(
             Ok(previous) => {
                 let first = tables.is_empty();
                 let heading = if first { "vs Baseline".to_owned() } else { format!("vs Baseline: {name}") };
-                let against = format!("{name} is {}, {}", cell(&previous.id.to_string()), previous.origin);
+                let same =
+                    if previous.same_code { "; it is the same code, so that both share their samples" } else { "" };
+                let against = format!("{name} is {}, {}{same}", cell(&previous.id.to_string()), previous.origin);
                 tables.push(BaselineTable { heading, rows: change_rows(&previous, current), against });
             }
             Err(reason) => notes.push(format!("No table against {name}: {}.", cell(&reason))),
@@ -295,6 +299,8 @@ pub(super) struct Previous<'a> {
     stages: BTreeMap<&'a str, f64>,
     /// When and where it was measured.
     origin: String,
+    /// Both sides are one subject, and their samples the same.
+    pub same_code: bool,
 }
 
 impl<'a> Previous<'a> {
@@ -310,6 +316,7 @@ impl<'a> Previous<'a> {
             timings: previous.timings.iter().map(|(timing, summary)| (*timing, summary.median)).collect(),
             stages: previous.stages.iter().map(|stage| (stage.name.as_str(), stage.ns)).collect(),
             origin: format!("taken {} {session}", taken(previous.records)),
+            same_code: previous.newest().key == current.newest().key,
         }
     }
 
@@ -328,6 +335,7 @@ impl<'a> Previous<'a> {
             timings: BTreeMap::new(),
             stages: BTreeMap::new(),
             origin: format!("recorded in {} on {}, in another session", cell(&recorded.file), cell(&recorded.device)),
+            same_code: false,
         }
     }
 }
@@ -379,6 +387,9 @@ fn change_rows(previous: &Previous<'_>, current: &Analysis<'_>) -> Vec<ChangeRow
     for (metric, counter) in [("Occupancy (%)", OCCUPANCY), ("TC Util (%)", TENSOR_CORE)] {
         rows.extend(rate_row(metric, previous.whole.counter(counter), current.whole.counter(counter)));
     }
+    if previous.same_code {
+        rows.iter_mut().for_each(|row| row.change = SAME_CODE.to_owned());
+    }
     rows
 }
 
@@ -401,7 +412,8 @@ fn rate_row(metric: &str, previous: Option<f64>, current: Option<f64>) -> Option
     })
 }
 
-fn roofline(whole: &Part, peaks: &Peaks) -> Option<Roofline> {
+fn roofline(analysis: &Analysis<'_>, peaks: &Peaks) -> Option<Roofline> {
+    let whole = &analysis.whole;
     let roof = whole.roof?;
     Some(Roofline {
         of: whole.name.clone(),
@@ -415,7 +427,35 @@ fn roofline(whole: &Part, peaks: &Peaks) -> Option<Roofline> {
         peak_tflops: three_digits(Some(roof.flops_per_s / 1e12)),
         peak_gb_per_s: gb_per_s(Some(roof.bytes_per_s)),
         peak_source: peak_source(&peaks.source),
+        warning: above_roofline(analysis).map(|above| format!("{above}: {}", mend_roofline(&peaks.source))),
     })
+}
+
+/// The parts of a run that are faster than their roofline, which is never shown as less than it is.
+fn above_roofline(analysis: &Analysis<'_>) -> Option<String> {
+    let parts = std::iter::once(&analysis.whole).chain(&analysis.stages).filter(|part| is_above_roofline(part));
+    let above: Vec<_> =
+        parts.map(|part| format!("{} at {} of its roofline", cell(&part.name), percent_of(part.fraction()))).collect();
+    (!above.is_empty()).then(|| above.join(", "))
+}
+
+/// Above 100% in whole percentages, as they are shown.
+pub(super) fn is_above_roofline(part: &Part) -> bool {
+    part.fraction().is_some_and(|fraction| fraction >= 1.005)
+}
+
+/// Why a time can lie below the floor, and what to do.
+pub(super) fn mend_roofline(source: &PeakSource) -> &'static str {
+    match source {
+        PeakSource::Measured { .. } => {
+            "this host's peaks were measured too low, or kernel.toml counts too much work; run `mlarun device calibrate` \
+             when nothing else runs here, then `mlarun report` with the manifest"
+        }
+        PeakSource::Datasheet { .. } => {
+            "no device of this model is that fast; the cost model in kernel.toml, the peaks in conf/devices.toml or the \
+             measurement is wrong"
+        }
+    }
 }
 
 /// Which peaks they are, e.g. `theoretical, by …`.
@@ -445,8 +485,10 @@ fn interval_us(summary: &Summary) -> String {
 /// What the interval ranges over, in words.
 pub(super) fn basis(summary: &Summary) -> String {
     match summary.basis {
-        Basis::Launches => format!("{} launches of one process", summary.samples),
-        Basis::Processes => format!("{} processes, {} launches", summary.processes, summary.samples),
+        Basis::Launches => format!("{} of one process", counted(summary.samples, "launch")),
+        Basis::Processes => {
+            format!("{}, {}", counted(summary.processes, "process"), counted(summary.samples, "launch"))
+        }
     }
 }
 

@@ -1,7 +1,7 @@
-//! Confidence intervals: of a median by order statistics, of a mean by Student's t. Pure.
+//! Confidence intervals of a median, by order statistics. Pure.
 
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{Binomial, ContinuousCDF as _, DiscreteCDF as _, StudentsT};
+use statrs::distribution::{Binomial, DiscreteCDF as _};
 
 use super::{StatsError, check_level, sorted};
 
@@ -12,14 +12,6 @@ pub struct Interval {
     pub high: f64,
     /// Least probability that an interval made this way covers the true value, e.g. 0.95.
     pub level: f64,
-}
-
-impl Interval {
-    /// Half the interval's width as a fraction of `centre`; `None` where that is no number.
-    pub fn relative_half_width(&self, centre: f64) -> Option<f64> {
-        let relative = (self.high / 2.0 - self.low / 2.0) / centre.abs();
-        relative.is_finite().then_some(relative)
-    }
 }
 
 /// Interval of the median by order statistics, without any assumption about the distribution: from the j-th smallest
@@ -41,28 +33,6 @@ pub fn median_interval(samples: &[f64], level: f64) -> Result<Option<Interval>, 
     // `rank` is j: counted from 1, so that 0 names no sample.
     let Some(index) = (rank as usize).checked_sub(1) else { return Ok(None) };
     Ok(Some(Interval { low: sorted[index], high: sorted[sorted.len() - 1 - index], level }))
-}
-
-/// Student's t interval of the mean. `None` with fewer than two values.
-///
-/// # Errors
-/// No value, one that is not finite, a level that is no probability, or ends beyond the range of a float.
-pub fn t_interval(values: &[f64], level: f64) -> Result<Option<Interval>, StatsError> {
-    check_level(level)?;
-    let values = sorted(values)?;
-    if values.len() < 2 {
-        return Ok(None);
-    }
-    let count = values.len() as f64;
-    let mean = values.iter().map(|value| value / count).sum::<f64>();
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
-    let student = StudentsT::new(0.0, 1.0, count - 1.0).expect("there is at least one degree of freedom");
-    let half_width = student.inverse_cdf(0.5 + level / 2.0) * (variance / count).sqrt();
-    let (low, high) = (mean - half_width, mean + half_width);
-    if !(low.is_finite() && high.is_finite()) {
-        return Err(StatsError::Overflow);
-    }
-    Ok(Some(Interval { low, high, level }))
 }
 
 #[cfg(test)]
@@ -90,29 +60,10 @@ mod tests {
     }
 
     #[test]
-    fn the_t_interval_is_that_of_the_tables() {
-        // t(0.975, 2) = 4.302653; mean 2, standard error 1/sqrt(3).
-        let interval = t_interval(&[1.0, 2.0, 3.0], LEVEL).unwrap().unwrap();
-        assert!((interval.low - (2.0 - 4.302_652_7 / 3_f64.sqrt())).abs() < 1e-6, "{interval:?}");
-        assert!((interval.high - (2.0 + 4.302_652_7 / 3_f64.sqrt())).abs() < 1e-6, "{interval:?}");
-        assert_eq!(t_interval(&[1.0], LEVEL), Ok(None));
-        let equal = t_interval(&[5.0, 5.0, 5.0], LEVEL).unwrap().unwrap();
-        assert_eq!((equal.low, equal.high), (5.0, 5.0));
-    }
-
-    #[test]
     fn what_has_no_interval_is_refused() {
         assert_eq!(median_interval(&[], LEVEL), Err(StatsError::Empty));
         assert!(median_interval(&[1.0], 1.0).is_err());
-        assert!(t_interval(&[1.0, 2.0], f64::NAN).is_err());
-        assert_eq!(t_interval(&[-f64::MAX, f64::MAX], LEVEL), Err(StatsError::Overflow));
-    }
-
-    #[test]
-    fn a_half_width_relative_to_zero_does_not_exist() {
-        let interval = Interval { low: 90.0, high: 110.0, level: LEVEL };
-        assert_eq!(interval.relative_half_width(100.0), Some(0.1));
-        assert_eq!(interval.relative_half_width(0.0), None);
+        assert!(median_interval(&[1.0, 2.0], f64::NAN).is_err());
     }
 
     proptest! {
@@ -128,13 +79,10 @@ mod tests {
             let mut reversed = samples.clone();
             reversed.reverse();
             prop_assert_eq!(median_interval(&samples, LEVEL), median_interval(&reversed, LEVEL));
-            prop_assert_eq!(t_interval(&samples, LEVEL), t_interval(&reversed, LEVEL));
         }
 
         #[test]
         fn a_higher_level_never_narrows(samples in prop::collection::vec(1.0..1e6_f64, 8..60)) {
-            let (narrow, wide) = (t_interval(&samples, 0.9).unwrap().unwrap(), t_interval(&samples, 0.99).unwrap().unwrap());
-            prop_assert!(wide.low <= narrow.low && narrow.high <= wide.high);
             let (narrow, wide) = (median_interval(&samples, 0.9).unwrap().unwrap(), median_interval(&samples, 0.99).unwrap().unwrap());
             prop_assert!(wide.low <= narrow.low && narrow.high <= wide.high);
         }

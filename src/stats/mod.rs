@@ -6,7 +6,7 @@ mod interval;
 mod quantile;
 mod summary;
 
-pub use interval::{Interval, median_interval, t_interval};
+pub use interval::{Interval, median_interval};
 pub use quantile::{interquartile_range, median, quantile, relative_spread};
 pub use summary::{Basis, Summary, summarize};
 

@@ -14,8 +14,6 @@ pub enum Fault {
     Unreadable(String),
     #[error("its checksum is {expected}, its contents have {actual}")]
     Checksum { expected: Key, actual: Key },
-    #[error("its key {key} is not that of its material, {of_material}")]
-    Key { key: Key, of_material: Key },
     #[error("it lies where another kind or key belongs than its own ({kind} {key})")]
     Misplaced { kind: String, key: Key },
     #[error("its format is {}.{}, which no mlarun has written", .0.major, .0.minor)]

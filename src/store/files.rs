@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::envelope::{self, Fault};
-use super::{Durability, FORMAT, Format, Record, RecordKind, SetAside, StoreError, Tags, atomic, io};
+use super::{Durability, FORMAT, Format, Record, RecordKind, SetAside, StoreError, atomic, io};
 use crate::model::Key;
 
 /// Size and time of change of a file: equal for a file that was not touched.
@@ -39,19 +39,20 @@ pub enum Found {
 pub struct Files {
     records: PathBuf,
     quarantine: PathBuf,
-    tags: Tags,
 }
 
 const BODY: &str = "record";
 
 impl Files {
     /// Makes the folders below `out`, tries whether they can be written to, and checks the format.
-    pub fn open(out: &Path, tags: Tags) -> Result<Files, StoreError> {
+    pub fn open(out: &Path) -> Result<Files, StoreError> {
         let store = out.join("store");
-        let files = Files { records: store.join("records"), quarantine: store.join("quarantine"), tags };
+        let files = Files { records: store.join("records"), quarantine: store.join("quarantine") };
         let unwritable = |error| StoreError::Unwritable { path: out.to_owned(), error };
         fs::create_dir_all(&files.records).map_err(unwritable)?;
-        tempfile::tempfile_in(&files.records).map_err(unwritable)?;
+        for folder in [out, &files.records] {
+            tempfile::tempfile_in(folder).map_err(unwritable)?;
+        }
         check_format(&store.join("format.json"))?;
         Ok(files)
     }
@@ -90,14 +91,8 @@ impl Files {
         }
     }
 
-    /// The record's key is that of its material, and the file lies where the key says.
+    /// The file lies where the record's key says.
     fn checked(&self, record: Record, path: &Path) -> Result<Record, Fault> {
-        if let Some(tag) = self.tags.get(&record.kind) {
-            let of_material = Key::of(tag, &record.material);
-            if of_material != record.key {
-                return Err(Fault::Key { key: record.key, of_material });
-            }
-        }
         if path.parent() != Some(&self.group(record.kind, &record.key)) || !is_of(path, &record.key) {
             return Err(Fault::Misplaced { kind: record.kind.name().to_owned(), key: record.key });
         }

@@ -20,7 +20,6 @@ mod retention;
 mod tests;
 pub mod tuning;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -75,10 +74,6 @@ pub struct Report {
     pub set_aside: Vec<SetAside>,
 }
 
-/// For each kind of record, the tag with which its key is made of its material ([`Key::of`]). A record of a kind
-/// without a tag is read without that check.
-pub type Tags = BTreeMap<RecordKind, &'static str>;
-
 /// All records below one output folder.
 #[derive(Debug)]
 pub struct Store {
@@ -95,8 +90,8 @@ impl Store {
     ///
     /// # Errors
     /// `out` cannot be written to, or a newer mlarun wrote to it.
-    pub fn open(out: &Path, tags: Tags) -> Result<Store, StoreError> {
-        let files = Files::open(out, tags)?;
+    pub fn open(out: &Path) -> Result<Store, StoreError> {
+        let files = Files::open(out)?;
         let index = Index::open(&out.join("index.sqlite"))?;
         let mut store = Store { files, index, facts: Facts::default(), set_aside: Vec::new() };
         store.refresh()?;
@@ -135,6 +130,14 @@ impl Store {
         }
         records.sort_by(|a, b| order(a).cmp(&order(b)));
         Ok(records)
+    }
+
+    /// Files of the records of `key`, oldest first, unread.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn files_of(&self, kind: RecordKind, key: &Key) -> Result<Vec<PathBuf>, StoreError> {
+        self.files.of_key(kind, key)
     }
 
     /// Adds `record` in a new file, which is on disk when this returns, and gives its path.

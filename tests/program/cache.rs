@@ -69,9 +69,41 @@ fn records_are_listed_and_shown() {
     assert_eq!(records.as_array().map(Vec::len), Some(2), "{records}");
     let shown = project.json(&["cache", "show", key]);
     assert_eq!(shown.as_array().map(Vec::len), Some(1), "{shown}");
-    let explained = project.json(&["explain", &key[..10]]);
+    let explained = project.json(&["explain", "--json", &key[..10]]);
     assert_eq!(explained[0]["key"], key);
     assert!(explained[0]["depends_on"]["subject"]["builds"]["copy"]["sources"]["copy.c"].is_string(), "{explained}");
+}
+
+#[test]
+fn a_run_is_explained_to_people() {
+    let (project, file) = measured();
+    let key = project.plan(MANIFEST)[0]["key"].as_str().expect("a key").to_owned();
+    let explained = [&["explain", &key[..10]][..], &["explain", MANIFEST]];
+    for arguments in explained {
+        let fresh = project.mlarun(arguments).expect(0).prints("copy v0 (c) ").prints(", event\n  fresh: ");
+        drop(
+            fresh.prints(&format!("key: {key}")).prints("nothing to tune").prints(&format!("1 record:\n    {file}\n")),
+        );
+    }
+    project.edit("kernels/c/rows/copy/kernel.toml", "-fwrapv", "-fno-wrapv");
+    for arguments in explained {
+        let stale =
+            project.mlarun(arguments).expect(0).prints("\n  stale, as something that it depends on has changed:");
+        drop(stale.prints("subject.builds.copy.flags").prints("-fwrapv → -fno-wrapv"));
+    }
+    let json = project.json(&["explain", "--json", &key]);
+    assert_eq!((&json[0]["state"], &json[0]["files"][0]), (&"stale".into(), &file.clone().into()), "{json}");
+    project.edit("kernels/c/rows/copy/kernel.toml", "-fno-wrapv", "-fwrapv");
+    project.edit("conf/protocol.toml", "interval_permille = 1000", "interval_permille = 900");
+    drop(
+        project
+            .mlarun(explained[0])
+            .expect(0)
+            .prints("fresh in an experiment with its [protocol]")
+            .prints("1000 → 900"),
+    );
+    std::fs::remove_dir_all(project.path(&package("copy", 0))).expect("removed");
+    project.mlarun(explained[0]).expect(0).prints("stale: there is no kernel `copy`");
 }
 
 #[test]
@@ -87,7 +119,7 @@ fn unknown_keys_are_told() {
 #[test]
 fn every_record_is_verified() {
     let (project, file) = measured();
-    project.mlarun(&["cache", "verify"]).expect(0).prints("2 records are sound, 0 were set aside");
+    project.mlarun(&["cache", "verify"]).expect(0).prints("2 records sound, 0 set aside");
     let text = project.read(&file);
     // The size and time of change stay, so that only reading it again shows it.
     let time = project.path(&file).metadata().and_then(|meta| meta.modified()).expect("a time");
@@ -97,7 +129,7 @@ fn every_record_is_verified() {
         .open(project.path(&file))
         .and_then(|file| file.set_modified(time))
         .expect("set");
-    project.mlarun(&["cache", "verify"]).expect(4).prints("1 records are sound, 1 were set aside").prints(&file);
+    project.mlarun(&["cache", "verify"]).expect(4).prints("1 record sound, 1 set aside").prints(&file);
     project.run().expect(0).says("measured copy");
 }
 
@@ -112,7 +144,7 @@ fn old_results_are_removed_when_asked() {
         .prints("2 files")
         .prints("would be removed");
     project.run().expect(0).says("nothing to do");
-    project.mlarun(&["cache", "gc", "--max-size", "0"]).expect(0).prints("2 files").prints("were removed");
+    project.mlarun(&["cache", "gc", "--max-size", "0"]).expect(0).prints("2 files").prints("bytes removed");
     project.run().expect(0).says("1 to do");
 }
 
@@ -120,7 +152,7 @@ fn old_results_are_removed_when_asked() {
 fn what_dev_logs_refer_to_is_not_removed() {
     let project = Project::new();
     project.mlarun(&[MANIFEST, "--devlog-add"]).expect(0);
-    project.mlarun(&["cache", "gc", "--max-size", "0"]).expect(0).prints("1 files");
+    project.mlarun(&["cache", "gc", "--max-size", "0"]).expect(0).prints("1 file,");
     assert_eq!(project.files("out/store/records/event").len(), 1);
 }
 

@@ -40,6 +40,24 @@ fn without_arguments_there_is_help_and_an_error() {
 }
 
 #[test]
+fn a_mistyped_command_is_no_manifest() {
+    let project = Project::new();
+    for arguments in [&["paln"][..], &["paln", MANIFEST], &["paln", "--dot", MANIFEST], &["new-versoin", "copy"]] {
+        let near = if arguments[0] == "paln" { "`mlarun plan`" } else { "`mlarun new-version`" };
+        project.mlarun(arguments).expect(2).says("no command").says(near);
+    }
+    project.write("plans", &project.read(MANIFEST));
+    project.mlarun(&["plans", "--dry-run"]).expect(0).prints("never measured");
+}
+
+#[test]
+fn every_manifest_is_looked_for_before_the_first_is_run() {
+    let project = Project::new();
+    project.mlarun(&[MANIFEST, "experiments/none.toml"]).expect(2).says("none.toml").says("nothing was run");
+    assert!(!project.path("out").exists());
+}
+
+#[test]
 fn completions_are_made_for_every_shell() {
     let project = Project::new();
     for (shell, start) in [("bash", "_mlarun()"), ("zsh", "#compdef mlarun"), ("fish", "complete -c mlarun")] {
@@ -70,7 +88,7 @@ fn what_is_data_is_json_when_asked() {
         assert!(json.is_array() || json.is_object(), "{json}");
     }
     let plan = project.json(&["plan", "--json", MANIFEST]);
-    assert_eq!(plan[0]["format"], serde_json::json!({"major": 1, "minor": 0}));
+    assert_eq!(plan[0]["format"], serde_json::json!({"major": 1, "minor": 1}));
     let report = project.json(&["report", "--json", MANIFEST]);
     assert!(report["report"].as_str().is_some_and(|path| path.ends_with("report.md")), "{report}");
     let results: serde_json::Value =
@@ -145,15 +163,35 @@ fn a_version_is_cloned() {
     project.mlarun(&["new-version", "copy", "v0", "v1"]).expect(0).prints("kernels/c/rows/copy_v1");
     project.mlarun(&["profile", "copy", "latest", "--prof_type=disabled", "--check"]).expect(0).says("copy v1");
     project.mlarun(&["new-version", "copy", "v0", "v1"]).expect(2).says("copy_v1");
-    project.mlarun(&["new-version", "copy", "v7", "v8"]).expect(2).says("v7");
+    project.mlarun(&["new-version", "copy", "v7", "v8"]).expect(2).says("no version v7; it has v0, v1");
+    project.mlarun(&["new-version", "cpoy", "v0", "v2"]).expect(2).says("did you mean `copy`?");
 }
 
 #[test]
 fn a_manifest_is_checked_without_running() {
     let project = Project::new();
-    project.mlarun(&["check", MANIFEST]).expect(0).says("sound, 1 runs");
+    project.mlarun(&["check", MANIFEST]).expect(0).says("sound, 1 run on this host");
     project.mlarun(&["check", MANIFEST, "--set", "modes=evnt"]).expect(2).says("event");
     assert!(!project.path("out").exists() && !project.path(".cache").exists());
+}
+
+#[test]
+fn what_a_check_finds_is_json_when_asked() {
+    let project = Project::new();
+    let sound = project.json(&["check", "--json", MANIFEST]);
+    assert_eq!((&sound[0]["sound"], &sound[0]["runs"]), (&true.into(), &1.into()));
+    let wrong = |arguments: &[&str]| -> serde_json::Value {
+        let ended = project.mlarun(arguments).expect(2);
+        assert_eq!(ended.err, "", "what is wrong stands in the data");
+        serde_json::from_str(&ended.out).expect("JSON")
+    };
+    project.edit(MANIFEST, "modes ", "mods ");
+    let found = wrong(&["check", "--json", MANIFEST, "experiments/none.toml"]);
+    assert_eq!(found[0]["sound"], false);
+    let finding = &found[0]["findings"][0];
+    assert_eq!((&finding["severity"], &finding["line"]), (&"error".into(), &7.into()), "{found}");
+    assert!(finding["help"].as_str().is_some_and(|help| help.contains("`modes`")), "{found}");
+    assert!(found[1]["error"].as_str().is_some_and(|error| error.contains("none.toml")), "{found}");
 }
 
 #[test]

@@ -20,6 +20,7 @@ fn a_log_under_docs_gets_blocks_only_when_asked() {
     assert!(project.read("out/devlogs/copy.md").contains("**Performance** ("));
     let project = logged();
     assert!(project.read(LOG).contains("### V0: Copies rows"), "{}", project.read(LOG));
+    assert!(project.read(LOG).contains(", float32):\n"), "no b, s and t, and no comma for them");
     assert_eq!(project.files("docs/kernels/records").len(), 1);
 }
 
@@ -53,6 +54,21 @@ fn a_log_is_checked_and_written_again() {
     project.mlarun(&["devlog"]).expect(0).prints("copy.md");
     assert_eq!(project.read(LOG), text);
     project.mlarun(&["devlog", "--check", "copy"]).expect(0);
+}
+
+#[test]
+fn logs_are_checked_and_written_for_programs() {
+    let project = logged();
+    let check = ["devlog", "--check", "--json"];
+    assert_eq!(project.json(&check)[0]["stale"], serde_json::json!([]));
+    assert_eq!(project.json(&["devlog", "--json"]), serde_json::json!([{ "kernel": "copy", "written": null }]));
+    let text = project.read(LOG);
+    let duration = text.lines().find(|line| line.starts_with("| Duration")).expect("the table").to_owned();
+    project.edit(LOG, &duration, "| Duration          | 0.01 μs | --          |");
+    let stale: serde_json::Value = serde_json::from_str(&project.mlarun(&check).expect(7).out).expect("JSON");
+    assert_eq!((&stale[0]["kernel"], stale[0]["stale"].as_array().map(Vec::len)), (&"copy".into(), Some(1)));
+    let written = project.json(&["devlog", "--json"]);
+    assert!(written[0]["written"].as_str().is_some_and(|path| path.ends_with(LOG)), "{written}");
 }
 
 #[test]

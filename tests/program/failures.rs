@@ -28,7 +28,7 @@ fn has_no_timing(project: &Project) {
 #[test]
 fn a_failed_build_fails_alone_and_is_not_remembered() {
     let project = with_bad_kernel("undeclared(;");
-    project.run().expect(4).says("FAILED bad v0").says("copy.c:5").says("1 runs recorded, 1 failed");
+    project.run().expect(4).says("FAILED bad v0").says("copy.c:5").says("1 run recorded, 1 failed");
     has_no_timing(&project);
     project.run().expect(4).says("FAILED bad v0").says_nothing_of("measured copy");
     project.edit(&format!("{}/copy.c", package("bad", 0)), "undeclared(;", "columns += 0;");

@@ -113,6 +113,16 @@ fn expressions_of_a_package_that_do_not_evaluate() {
 }
 
 #[test]
+fn a_stage_without_a_block_is_refused() {
+    let project = Project::new();
+    project.edit("kernels/c/rows/copy/kernel.toml", r#"grid    = ["rows"]"#, r#"grid = ["rows / 9"]"#);
+    let ended = project.run().expect(2).says("copy v0").says("stage `copy`, grid: `rows / 9`");
+    drop(ended.says("nothing is launched"));
+    project.edit("kernels/c/rows/copy/kernel.toml", r#"grid = ["rows / 9"]"#, "grid = [\"rows\"]\nthreads = 0");
+    project.run().expect(2).says("`threads` of the stage `copy` is 0");
+}
+
+#[test]
 fn a_missing_source() {
     let project = Project::new();
     std::fs::remove_file(project.path("kernels/c/rows/copy/copy.c")).expect("removed");
@@ -157,6 +167,21 @@ fn results_that_cannot_be_written() {
     project.write("out", "");
     project.run().expect(3).says("results cannot be written there").says_nothing_of("compiling");
     project.mlarun(&[MANIFEST, "--out", "/proc/nowhere"]).expect(3).says("--out").says_nothing_of("compiling");
+}
+
+#[test]
+fn compiles_and_tunings_that_cannot_be_kept() {
+    for folder in [".cache", ".cache/builds", ".cache/kernel-autotune"] {
+        let project = Project::new();
+        // A file in the place of the folder, which even a superuser cannot write into.
+        project.write(folder, "");
+        for arguments in [&[MANIFEST][..], &["profile", "copy"], &["device", "calibrate"], &["plan", MANIFEST]] {
+            let refused =
+                project.mlarun(arguments).expect(3).says("cannot be kept there").says("make the folder writable");
+            let refused = refused.says(&format!("{}: ", project.path(folder).display()));
+            assert_eq!(refused.err.lines().count(), 1, "{}", refused.err);
+        }
+    }
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn finished_sets_are_kept_and_the_next_call_goes_on() {
     running.wait_for("measured copy v0 (c) rows=8");
     wait_until_it_hangs(&project);
     running.signal(Signal::INT);
-    let ended = running.end().expect(130).says("stopped, 1 runs recorded").says("goes on from here");
+    let ended = running.end().expect(130).says("stopped, 1 run recorded").says("goes on from here");
     drop(ended.says_nothing_of("FAILED"));
     no_worker_is_left(&project);
 
@@ -106,7 +106,43 @@ fn a_compilation_is_interrupted() {
     }
     running.signal(Signal::INT);
     running.end().expect(130).says_nothing_of("FAILED");
-    for compiler in project.read("started").lines() {
-        assert!(!std::path::Path::new("/proc").join(compiler).exists(), "compiler {compiler} is left");
+    project.read("started").lines().for_each(ends);
+}
+
+/// Returns once the process is gone; one that its new parent has not looked at yet counts as gone.
+#[track_caller]
+fn ends(process: &str) {
+    let stat = std::path::Path::new("/proc").join(process).join("stat");
+    let is_running = || std::fs::read_to_string(&stat).is_ok_and(|text| !text.contains(") Z "));
+    let started = std::time::Instant::now();
+    while is_running() {
+        assert!(started.elapsed().as_secs() < 30, "process {process} is left");
+        std::thread::sleep(std::time::Duration::from_millis(10));
     }
+}
+
+#[test]
+fn a_killed_program_takes_its_compilers_along_and_the_next_one_sweeps() {
+    let project = Project::new();
+    // Hangs with a process of its own when it compiles, as cc does with cc1.
+    let script = "#!/bin/sh\ncase \"$*\" in *-shared*) sleep 1000 & echo \"$! $$\" >> $(dirname $0)/started; wait;; esac\n\
+                  exec cc \"$@\"\n";
+    project.write("slow-cc", script);
+    let compiler = project.path("slow-cc");
+    std::fs::set_permissions(&compiler, std::fs::Permissions::from_mode(0o755)).expect("an executable");
+    let mut running = project.start_with(&[MANIFEST], &[("CC", compiler.to_str().expect("UTF-8"))]);
+    running.wait_for("compiling 2 modules");
+    while std::fs::read_to_string(project.path("started")).unwrap_or_default().is_empty() {
+        std::thread::yield_now();
+    }
+    running.signal(Signal::KILL);
+    assert_eq!(running.end().code, None);
+    project.read("started").split_whitespace().for_each(ends);
+    let left = || {
+        let names = std::fs::read_dir(project.path(".cache/builds")).expect("a folder").flatten();
+        names.filter(|entry| entry.file_name().to_string_lossy().starts_with(".building-")).count()
+    };
+    assert!(left() > 0, "the folder that the killed one was filling");
+    project.run().expect(0).says("measured copy");
+    assert_eq!(left(), 0);
 }

@@ -42,6 +42,40 @@ fn the_second_refuses_when_asked_to() {
 }
 
 #[test]
+fn a_recorded_profile_needs_no_lease() {
+    let project = waiting();
+    std::fs::remove_file(project.path("hang")).expect("removed");
+    project.mlarun(&["profile", "copy", "--rows=4"]).expect(0).says("measured copy");
+    project.write("hang", "");
+    let mut first = project.start(&["-v", MANIFEST]);
+    first.wait_for("verifying copy");
+    project.mlarun(&["profile", "copy", "--rows=4", "--no-wait"]).expect(0).prints("## Profile: copy v0");
+    project
+        .mlarun(&["profile", "copy", "--rows=4", "--remeasure", "--no-wait"])
+        .expect(3)
+        .says("already being measured");
+    first.signal(Signal::INT);
+    first.end().expect(130);
+}
+
+#[test]
+fn results_are_not_removed_under_a_session() {
+    let project = waiting();
+    std::fs::remove_file(project.path("hang")).expect("removed");
+    project.run().expect(0);
+    project.write("hang", "");
+    project.edit(MANIFEST, "rows = [8]", "rows = [8, 9]");
+    let mut first = project.start(&["-v", MANIFEST]);
+    first.wait_for("verifying copy");
+    let mut second = project.start(&["cache", "gc", "--max-size", "0"]);
+    second.wait_for("waiting: process");
+    assert_eq!(project.files("out/store/records/event").len(), 1, "nothing is removed yet");
+    std::fs::remove_file(project.path("hang")).expect("removed");
+    first.end().expect(0).says("2 runs recorded");
+    second.end().expect(0).prints("removed");
+}
+
+#[test]
 fn waiting_is_interrupted() {
     let project = waiting();
     let mut first = project.start(&["-v", MANIFEST]);
@@ -59,9 +93,12 @@ fn what_measures_nothing_needs_no_lease() {
     let project = waiting();
     let mut first = project.start(&["-v", MANIFEST]);
     first.wait_for("verifying copy");
-    for arguments in [&["plan", MANIFEST][..], &["list"], &["cache", "ls"], &["report", MANIFEST]] {
+    let dry = ["cache", "gc", "--max-size", "0", "--dry-run"];
+    for arguments in [&["plan", MANIFEST][..], &["list"], &["cache", "ls"], &["report", MANIFEST], &dry] {
         project.mlarun(arguments).expect(0);
     }
+    project.mlarun(&["profile", "copy", "--prof_type=ncu", "--no-wait"]).expect(0).says("skipped");
+    project.mlarun(&["profile", "copy", "--rows=1000000000", "--columns=100000", "--no-wait"]).expect(4).says("GiB");
     first.signal(Signal::INT);
     first.end().expect(130);
 }

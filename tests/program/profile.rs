@@ -5,7 +5,7 @@ use crate::project::{Project, package};
 #[test]
 fn annotation_is_the_default_and_parameters_are_options() {
     let project = Project::new();
-    let ended = project.mlarun(&["profile", "copy", "--rows=4", "--columns=5"]).expect(0);
+    let ended = project.mlarun(&["profile", "copy", "--rows=4", "--columns", "5"]).expect(0);
     let ended = ended.prints("## Profile: copy v0").prints("### Configuration").prints("### Stages");
     drop(ended.says("artifacts: "));
     let files = project.files("out/profiles/annotation/copy");
@@ -42,7 +42,7 @@ fn a_check_verifies_and_measures_nothing() {
     project.mlarun(&["profile", "copy", "--prof_type=disabled", "--check"]).expect(0).says("verified copy v0");
     assert!(!project.path("out/profiles").exists());
     project.kernel_that("bad", "y[AT(row, 0)] = 9.0f; return;");
-    project.mlarun(&["profile", "bad", "--prof_type=disabled", "--check"]).expect(5).says("mlarun: ");
+    project.mlarun(&["profile", "bad", "--prof_type=disabled", "--check"]).expect(5).says("FAILED bad v0");
     project.mlarun(&["profile", "copy", "--check"]).expect(2).says("--prof_type=disabled");
 }
 
@@ -53,6 +53,8 @@ fn profilers_of_gpus_are_skipped_on_a_cpu_with_the_reason() {
         .mlarun(&["profile", "copy", "--prof_type=ncu"])
         .expect(0)
         .says("skipped: Nsight Compute profiles NVIDIA GPUs");
+    let json = project.json(&["profile", "copy", "--prof_type=ncu", "--json"]);
+    assert!(json["skipped"].as_str().is_some_and(|reason| reason.contains("NVIDIA")), "{json}");
     project.mlarun(&["profile", "copy", "--prof_type=nsys"]).expect(0).says("skipped: Nsight Systems");
 }
 
@@ -91,6 +93,10 @@ fn mistakes_are_named() {
     let project = Project::new();
     project.mlarun(&["profile", "cpoy"]).expect(2).says("cpoy").says("copy");
     project.mlarun(&["profile", "copy", "--row=4"]).expect(2).says("no parameter `row`").says("rows");
+    project.mlarun(&["profile", "copy", "--row", "4"]).expect(2).says("no parameter `row`; did you mean `rows`?");
+    project.mlarun(&["profile", "copy", "--m", "3"]).expect(2).says("no parameter `m`; known here: `rows`, `columns`");
+    project.mlarun(&["profile", "copy", "--no-wiat"]).expect(2).says("--no-wait");
+    project.mlarun(&["profile", "copy", "--rows", "-4"]).expect(2).says("allowed are 1");
     project.mlarun(&["profile", "copy", "--rows=four"]).expect(2).says("--rows=four");
     project.mlarun(&["profile", "copy", "--rows=0"]).expect(2).says("rows").says("allowed are 1");
     project.mlarun(&["profile", "copy", "--rows=1", "--rows=2"]).expect(2).says("--rows is given twice");
@@ -104,7 +110,11 @@ fn mistakes_are_named() {
 fn a_failed_kernel_is_told() {
     let project = Project::new();
     project.kernel_that("bad", "*(volatile int *)8 = 1;");
-    project.mlarun(&["profile", "bad"]).expect(4).says("SIGSEGV");
+    let once = project.mlarun(&["profile", "bad"]).expect(4).says("FAILED bad v0").says("SIGSEGV");
+    assert_eq!(once.err.matches("SIGSEGV").count(), 1, "{}", once.err);
+    let json: serde_json::Value =
+        serde_json::from_str(&project.mlarun(&["profile", "bad", "--json"]).expect(4).out).expect("JSON");
+    assert!(json["failed"].as_str().is_some_and(|reason| reason.contains("SIGSEGV")), "{json}");
     project.edit(&format!("{}/copy.c", package("bad", 0)), "*(volatile int *)8 = 1;", "undeclared(;");
     project.mlarun(&["profile", "bad"]).expect(4).says("copy.c:5");
 }

@@ -5,9 +5,9 @@ use crate::project::{MANIFEST, Project};
 #[test]
 fn the_first_call_measures_and_the_second_says_that_nothing_is_left() {
     let project = Project::new();
-    project.run().expect(0).says("1 to do").says("verified copy v0").says("measured copy v0").says("1 runs recorded");
+    project.run().expect(0).says("1 to do").says("verified copy v0").says("measured copy v0").says("1 run recorded");
     let files = project.files("out");
-    let second = project.run().expect(0).says("rows: nothing to do, 1 runs are recorded");
+    let second = project.run().expect(0).says("rows: nothing to do, 1 run recorded");
     assert_eq!(second.err.lines().count(), 1, "{}", second.err);
     assert_eq!(project.files("out"), files, "the second call writes nothing");
 }
@@ -117,8 +117,13 @@ fn a_filter_leaves_the_rest_alone() {
     project.edit(MANIFEST, r#"["copy"]"#, "[\"copy\"]\nversions = \"all\"");
     project.edit(MANIFEST, "rows = [8]", "rows = [8, 9]");
     let ended = project.mlarun(&[MANIFEST, "--only", "version == 'v0' && rows == 9"]).expect(0);
-    ended.says("1 runs").says("rows=9").says_nothing_of("rows=8");
-    project.mlarun(&[MANIFEST, "--only", "sersion == 'v0'"]).expect(2).says("--only").says("sersion");
+    ended.says("rows: 1 run: 0 recorded").says("rows=9").says_nothing_of("rows=8");
+    let wrong = project.mlarun(&[MANIFEST, "--only", "sersion == 'v0'"]).expect(2).says("--only");
+    drop(wrong.says("did you mean `version`?"));
+    for arguments in [&[MANIFEST][..], &["plan", MANIFEST], &["explain", MANIFEST]] {
+        let none = project.mlarun(&[arguments, &["--only", "version == 'v7'"]].concat()).expect(0);
+        none.says("warning: --only `version == 'v7'` selects no run of rows").says_nothing_of("measured");
+    }
 }
 
 #[test]
@@ -158,6 +163,16 @@ fn the_results_folder_can_be_elsewhere() {
 }
 
 #[test]
+fn nothing_is_compiled_that_is_there() {
+    let project = Project::new();
+    project.run().expect(0).says("compiling 2 modules");
+    project.mlarun(&[MANIFEST, "--remeasure"]).expect(0).says("measured copy").says_nothing_of("compiling");
+    std::fs::remove_dir_all(project.path(".cache/builds")).expect("removed");
+    project.edit(MANIFEST, "rows = [8]", "rows = [3]");
+    project.run().expect(0).says("compiling 1 module\n");
+}
+
+#[test]
 fn several_manifests_are_run_in_turn_and_the_worst_end_is_told() {
     let project = Project::new();
     project.kernel_that("broken", "undeclared();");
@@ -166,7 +181,7 @@ fn several_manifests_are_run_in_turn_and_the_worst_end_is_told() {
         &project.read(MANIFEST).replace("copy", "broken").replace("\"rows\"", "\"b\""),
     );
     let ended = project.mlarun(&["experiments/broken.toml", MANIFEST]).expect(4);
-    ended.says("b: done").says("rows: done, 1 runs recorded");
+    ended.says("b: done").says("rows: done, 1 run recorded");
 }
 
 #[test]

@@ -10,11 +10,12 @@ fn a_run_waits_for_its_tuning_and_then_has_a_key() {
     project.tunable();
     let before = project.plan(MANIFEST);
     assert_eq!((before[0]["state"].as_str(), &before[0]["key"]), (Some("after tune"), &serde_json::Value::Null));
-    project.mlarun(&["plan", MANIFEST]).expect(0).prints("tunes copy (3 points)");
+    project.mlarun(&["plan", MANIFEST]).expect(0).prints("tunes copy (3 points)").prints("of tuning");
     project.run().expect(0).says("tuning copy v0").says("2 candidates (1 rejected)").says("tuned copy v0");
     let after = project.plan(MANIFEST);
     assert_eq!(after[0]["state"], "fresh");
     assert!(after[0]["key"].is_string());
+    project.mlarun(&["explain", MANIFEST]).expect(0).prints("tiling: copy{step=");
     project.run().expect(0).says("nothing to do");
 }
 

@@ -44,12 +44,17 @@ static void fill_zero(float *to, int64_t count)
         to[x] = 0.0f;
 }
 
-/* exp(x) for x <= 0, within 2 units in the last place near 0 and a relative 1e-6 everywhere; 0 below -87, so also
- * for -infinity. A loop over it vectorises, which a call of the library's expf does not. */
+/* exp(x) for x <= 0, within 2 units in the last place near 0 and a relative 1e-6 everywhere down to -87; below that, also
+ * for -infinity, 1.6e-38. A loop over it vectorises, which a call of the library's expf does not, nor a comparison of
+ * floats: among negative floats the larger pattern of bits is the smaller number. */
 static inline float exp_negative(float x)
 {
+    const uint32_t least = 0xc2ae0000; /* -87 */
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = bits < least ? bits : least;
+    memcpy(&x, &bits, sizeof x);
     float power = x * 1.44269504f;
-    power = power < -126.0f ? -126.0f : power;
     int32_t whole = (int32_t)(power - 0.5f);
     float f = power - (float)whole;
     float result = 1.54035304e-4f;
@@ -59,9 +64,8 @@ static inline float exp_negative(float x)
     result = result * f + 2.40226507e-1f;
     result = result * f + 6.93147181e-1f;
     result = result * f + 1.0f;
-    int32_t bits;
     memcpy(&bits, &result, sizeof bits);
-    bits = (bits + whole * (1 << 23)) & -(int32_t)(x > -87.0f);
+    bits += (uint32_t)whole << 23;
     memcpy(&result, &bits, sizeof result);
     return result;
 }
@@ -86,21 +90,29 @@ static void begin_queries(struct queries *state, int64_t rows)
     }
 }
 
-/* Scores of one query with KEYS keys. */
+/* Scores of one query with KEYS keys, LANES at once: fewer sums would wait for their own last addition. */
 static void dot_products(float *restrict scores, const float *restrict query, const float (*restrict key)[SCORE_DIMS])
 {
-    for (int64_t j = 0; j < KEYS; j += 4) {
-        float s0 = 0.0f, s1 = 0.0f, s2 = 0.0f, s3 = 0.0f;
+    for (int64_t j = 0; j < KEYS; j += LANES) {
+        float s0 = 0.0f, s1 = 0.0f, s2 = 0.0f, s3 = 0.0f, s4 = 0.0f, s5 = 0.0f, s6 = 0.0f, s7 = 0.0f;
         for (int64_t x = 0; x < SCORE_DIMS; x++) {
             s0 += query[x] * key[j][x];
             s1 += query[x] * key[j + 1][x];
             s2 += query[x] * key[j + 2][x];
             s3 += query[x] * key[j + 3][x];
+            s4 += query[x] * key[j + 4][x];
+            s5 += query[x] * key[j + 5][x];
+            s6 += query[x] * key[j + 6][x];
+            s7 += query[x] * key[j + 7][x];
         }
         scores[j] = s0;
         scores[j + 1] = s1;
         scores[j + 2] = s2;
         scores[j + 3] = s3;
+        scores[j + 4] = s4;
+        scores[j + 5] = s5;
+        scores[j + 6] = s6;
+        scores[j + 7] = s7;
     }
 }
 
@@ -125,11 +137,12 @@ static void add_values(float *restrict sum, float keep, const float *restrict we
 {
     for (int64_t x = 0; x < VALUE_DIMS; x++)
         sum[x] *= keep;
-    for (int64_t j = 0; j < KEYS; j += 4) {
-        const float *v0 = value + j * stride, *v1 = v0 + stride, *v2 = v1 + stride, *v3 = v2 + stride;
-        float w0 = weight[j], w1 = weight[j + 1], w2 = weight[j + 2], w3 = weight[j + 3];
+    for (int64_t j = 0; j < KEYS; j += LANES) {
+        const float *v = value + j * stride, *w = weight + j;
         for (int64_t x = 0; x < VALUE_DIMS; x++)
-            sum[x] += w0 * v0[x] + w1 * v1[x] + w2 * v2[x] + w3 * v3[x];
+            sum[x] += w[0] * v[x] + w[1] * v[stride + x] + w[2] * v[2 * stride + x] + w[3] * v[3 * stride + x] +
+                      w[4] * v[4 * stride + x] + w[5] * v[5 * stride + x] + w[6] * v[6 * stride + x] +
+                      w[7] * v[7 * stride + x];
     }
 }
 
@@ -148,10 +161,10 @@ static void meet_keys(struct queries *state, int64_t r, int64_t visible, const f
     float largest = max_of(scores, state->largest[r]);
     float keep = exp_negative(state->largest[r] - largest);
     float total = 0.0f;
-    for (int64_t j = 0; j < KEYS; j++) {
+    for (int64_t j = 0; j < KEYS; j++)
         scores[j] = exp_negative(scores[j] - largest);
+    for (int64_t j = 0; j < KEYS; j++)
         total += scores[j];
-    }
     state->largest[r] = largest;
     state->total[r] = state->total[r] * keep + total;
     add_values(state->sum[r], keep, scores, value, stride);

@@ -100,11 +100,15 @@ ALWAYS_INLINE void score_group(struct block *block, int64_t row)
         for (int64_t x = 0; x < SCORE_STRIDE; x += LANES) {
             vector keys[COLUMNS];
 #pragma GCC unroll 16
-            for (int c = 0; c < COLUMNS; c++)
-                keys[c] = load(key + c * SCORE_STRIDE + x);
+            for (int c = 0; c < COLUMNS; c++) {
+                vector one = load(key + c * SCORE_STRIDE + x);
+                HOLD(one);
+                keys[c] = one;
+            }
 #pragma GCC unroll 16
             for (int r = 0; r < ROWS; r++) {
                 vector one = load(query + r * SCORE_STRIDE + x);
+                HOLD(one);
 #pragma GCC unroll 16
                 for (int c = 0; c < COLUMNS; c++)
                     sums[c * ROWS + r] += one * keys[c];

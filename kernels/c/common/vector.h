@@ -40,6 +40,16 @@ ALWAYS_INLINE vector splat(float value)
     return value - (vector){0};
 }
 
+/* Keeps a loaded vector in its register: the compiler would load it again for each of its uses, and the two loads of a
+ * cycle, not its multiplications, would then set the pace. */
+#if defined(__x86_64__)
+#define HOLD(v) __asm__("" : "+x"(v))
+#elif defined(__aarch64__)
+#define HOLD(v) __asm__("" : "+w"(v))
+#else
+#define HOLD(v) (void)0
+#endif
+
 /* Lane by lane `a` where `mask` is set (all ones), `b` where it is 0. */
 ALWAYS_INLINE vector choose(int_vector mask, vector a, vector b)
 {

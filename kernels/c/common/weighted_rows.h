@@ -56,12 +56,20 @@ ALWAYS_INLINE void add_strip(float *sum, int64_t sum_stride, const float *keep, 
         for (int n = 0; n < vectors; n++)
             sums[r][n] = load(sum + r * sum_stride + n * LANES) * keep[r];
     for (int64_t j = 0; j < count; j++) {
+        vector value[VECTORS];
 #pragma GCC unroll 16
         for (int n = 0; n < vectors; n++) {
-            vector value = load(values + j * value_stride + n * LANES);
+            vector one = load(values + j * value_stride + n * LANES);
+            HOLD(one);
+            value[n] = one;
+        }
 #pragma GCC unroll 16
-            for (int r = 0; r < ROWS; r++)
-                sums[r][n] += value * weights[j * ROWS + r];
+        for (int r = 0; r < ROWS; r++) {
+            vector weight = splat(weights[j * ROWS + r]);
+            HOLD(weight);
+#pragma GCC unroll 16
+            for (int n = 0; n < vectors; n++)
+                sums[r][n] += value[n] * weight;
         }
     }
 #pragma GCC unroll 16

@@ -11,8 +11,22 @@ use crate::model::DType;
 use crate::spanned::{Entry, Fields, Kind, Node, fields};
 
 /// Names with a meaning of their own in expressions, arguments, manifests or selections.
-const RESERVED: [&str; 13] = [
-    "block", "cores", "exclude", "false", "in", "kernel", "language", "mode", "null", "point", "thread", "tile", "true",
+const RESERVED: [&str; 15] = [
+    "block",
+    "cores",
+    "exclude",
+    "false",
+    "in",
+    "kernel",
+    "language",
+    "mode",
+    "null",
+    "point",
+    "shared_max",
+    "sms",
+    "thread",
+    "tile",
+    "true",
 ];
 /// Words that the expression language keeps for itself.
 const KEYWORDS: [&str; 16] = [
@@ -51,8 +65,12 @@ impl Reader<'_> {
             parameters.extend(self.parameter(entry, &names));
             names.variables.insert(entry.key.clone());
         }
-        names.variables.insert("cores".to_owned());
+        self.add_device_names(&mut names);
         (parameters, names)
+    }
+
+    fn add_device_names(&self, names: &mut Names) {
+        names.variables.extend(self.location.id.language.device_names().iter().map(|&name| name.to_owned()));
     }
 
     /// Reports a name that is no identifier, is reserved or is taken already.
@@ -150,7 +168,7 @@ impl Reader<'_> {
             self.error(node, format!("`{name}` has no candidate"), "leave the key out: then it is not tunable");
         }
         let mut names = earlier.clone();
-        names.variables.insert("cores".to_owned());
+        self.add_device_names(&mut names);
         nodes.iter().map(|node| self.parameter_value(node, &what, kind, &names)).collect()
     }
 

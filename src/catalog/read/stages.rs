@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::super::names::Names;
-use super::super::package::{Stage, StageArg};
+use super::super::package::{Launch, Stage, StageArg};
 use super::Reader;
 use super::parameters::is_identifier;
 use crate::diagnostic::{Diagnostic, suggestion};
 use crate::expr::Expr;
-use crate::model::Key;
+use crate::model::{Key, Language};
 use crate::spanned::{Fields, Kind, Node, fields};
 
-/// Blocks along x, y, z.
-const AXES: [&str; 3] = ["block.x", "block.y", "block.z"];
+/// Arguments that say which block along x, y, z a call computes, and which thread calls.
+const PLACES: [&str; 4] = ["block.x", "block.y", "block.z", "thread"];
+/// Axes of grids, blocks and clusters.
+const AXES: usize = 3;
 
 impl Reader<'_> {
     pub(super) fn stages(&mut self, node: Option<&Node>, names: &Names) -> Vec<Stage> {
@@ -45,12 +47,10 @@ impl Reader<'_> {
         let entry = table.require("entry", &mut self.diagnostics).and_then(|node| self.entry(node));
         let args = table.require("args", &mut self.diagnostics);
         let args = args.and_then(|node| self.args(node, &owner, &names));
-        let grid = table.require("grid", &mut self.diagnostics).and_then(|node| self.grid(node, &owner, &names));
-        let mut optional = |reader: &mut Self, key: &'static str| {
-            table.get(key).map(|node| reader.expression(node, &format!("`{key}` of {owner}"), &names))
-        };
-        let threads = optional(self, "threads").unwrap_or_else(|| Some(Expr::literal(1)));
-        let when = optional(self, "when");
+        let grid = table.require("grid", &mut self.diagnostics);
+        let grid = grid.and_then(|node| self.extents(node, "grid", &owner, &names));
+        let when = table.get("when").map(|node| self.expression(node, &format!("`when` of {owner}"), &names));
+        let launch = self.launch(&mut table, &owner, &names);
         let mut cost = |reader: &mut Self, key: &'static str| {
             let node = table.require(key, &mut reader.diagnostics)?;
             reader.expression(node, &format!("`{key}` of {owner}"), &names)
@@ -70,7 +70,7 @@ impl Reader<'_> {
             flags: flags.into_iter().map(|(_, flag)| flag.to_owned()).collect(),
             args: args?,
             grid: grid?,
-            threads: threads?,
+            launch: launch?,
             stream: stream?,
             after,
             when: match when {
@@ -148,11 +148,8 @@ impl Reader<'_> {
 
     fn arg(&mut self, node: &Node, what: &str, names: &Names) -> Option<StageArg> {
         if let Kind::Text(text) = &node.kind {
-            if text == "thread" {
-                return Some(StageArg::Thread);
-            }
-            if let Some(axis) = AXES.iter().position(|axis| axis == text) {
-                return u8::try_from(axis).ok().map(StageArg::Block);
+            if let Some(place) = self.places().iter().position(|place| place == text) {
+                return Some(if place < AXES { StageArg::Block(place as u8) } else { StageArg::Thread });
             }
             if self.tensor_names.contains(text) {
                 return Some(StageArg::Tensor(text.clone()));
@@ -165,21 +162,75 @@ impl Reader<'_> {
         self.expression(node, what, names).map(StageArg::Scalar)
     }
 
+    /// Arguments of their own meaning; a CUDA kernel has variables for them.
+    fn places(&self) -> &'static [&'static str] {
+        match self.location.id.language {
+            Language::C => &PLACES,
+            Language::Cuda => &[],
+        }
+    }
+
     fn unknown_arg(&mut self, node: &Node, what: &str, name: &str, names: &Names) {
         let tensors = self.tensor_names.iter().map(String::as_str);
-        let known = tensors.chain(names.variables.iter().map(String::as_str)).chain(AXES).chain(["thread"]);
-        let message = format!("{what} is `{name}`, which is no tensor, name, `thread` or `block.x`");
+        let known = tensors.chain(names.variables.iter().map(String::as_str)).chain(self.places().iter().copied());
+        let message = match self.location.id.language {
+            Language::C => format!("{what} is `{name}`, which is no tensor, name, `thread` or `block.x`"),
+            Language::Cuda => format!("{what} is `{name}`, which is no tensor and no name"),
+        };
         let help = suggestion(name, known);
         self.diagnostics.push(Diagnostic::error(&node.at, message).label("unknown").maybe_help(help));
     }
 
-    fn grid(&mut self, node: &Node, owner: &str, names: &Names) -> Option<Vec<Expr>> {
-        let grid = self.expressions(node, &format!("`grid` of {owner}"), names)?;
-        if grid.is_empty() || grid.len() > AXES.len() {
-            self.error(node, "`grid` has one to three expressions", format!("this has {}", grid.len()));
+    /// The keys by which the package's language says how blocks are run.
+    fn launch(&mut self, table: &mut Fields<'_>, owner: &str, names: &Names) -> Option<Launch> {
+        match self.location.id.language {
+            Language::C => {
+                let threads = table.get("threads");
+                let threads = threads.map(|node| self.count(node, &format!("`threads` of {owner}"), names));
+                Some(Launch::Cpu { threads: threads.unwrap_or_else(|| Some(Expr::literal(1)))? })
+            }
+            Language::Cuda => {
+                let shared = table.get("shared");
+                let shared = shared.map(|node| self.expression(node, &format!("`shared` of {owner}"), names));
+                let block = table.require("block", &mut self.diagnostics);
+                let block = block.and_then(|node| self.extents(node, "block", owner, names));
+                let cluster = table.get("cluster").map(|node| self.extents(node, "cluster", owner, names));
+                let cooperative = table.get("cooperative");
+                let cooperative = cooperative.map(|node| fields::boolean(node, "`cooperative`", &mut self.diagnostics));
+                Some(Launch::Gpu {
+                    block: block?,
+                    shared: shared.unwrap_or_else(|| Some(Expr::literal(0)))?,
+                    cluster: match cluster {
+                        Some(cluster) => Some(cluster?),
+                        None => None,
+                    },
+                    cooperative: cooperative.unwrap_or(Some(false))?,
+                })
+            }
+        }
+    }
+
+    /// Extents along x, y, z.
+    fn extents(&mut self, node: &Node, key: &str, owner: &str, names: &Names) -> Option<Vec<Expr>> {
+        let what = format!("`{key}` of {owner}");
+        let nodes = fields::list(node, &what, &mut self.diagnostics)?;
+        let counts: Vec<Option<Expr>> = nodes.iter().map(|node| self.count(node, &what, names)).collect();
+        let extents = counts.into_iter().collect::<Option<Vec<Expr>>>()?;
+        if extents.is_empty() || extents.len() > AXES {
+            self.error(node, format!("`{key}` has one to three expressions"), format!("this has {}", extents.len()));
             return None;
         }
-        Some(grid)
+        Some(extents)
+    }
+
+    /// A number of blocks or threads.
+    fn count(&mut self, node: &Node, what: &str, names: &Names) -> Option<Expr> {
+        let expr = self.expression(node, what, names)?;
+        if expr.source() == "0" {
+            self.error(node, format!("{what} is 0, which launches nothing"), "at least 1; `when` leaves a stage out");
+            return None;
+        }
+        Some(expr)
     }
 
     fn stream(&mut self, node: &Node) -> Option<u32> {

@@ -3,7 +3,9 @@
 use serde::Serialize;
 
 use super::{CompactRecord, Identity};
-use crate::report::numbers::{ABSENT, cell, change_of_rate, change_of_time, gb_per_s, microseconds, percent, tflops};
+use crate::report::numbers::{
+    ABSENT, SAME_CODE, cell, change_of_rate, change_of_time, gb_per_s, microseconds, percent, tflops,
+};
 use crate::report::render::{RenderError, Renderer, Template};
 use crate::report::view::clocks;
 use crate::roofline::Cost;
@@ -102,17 +104,19 @@ fn view(record: &CompactRecord) -> BlockView {
 
 fn metrics(record: &CompactRecord) -> [Row; 5] {
     let previous = record.previous.as_ref();
+    let same_code = previous.is_some_and(|previous| previous.same_code);
+    let change = |change: String| if same_code { SAME_CODE.to_owned() } else { change };
     let now = Some(record.duration_ns);
     let then = previous.map(|previous| previous.duration_ns);
     let rate = |of: fn(Cost, f64) -> Option<f64>| {
         let current = record.cost.and_then(|cost| of(cost, record.duration_ns));
         let before = previous.and_then(|previous| of(previous.cost?, previous.duration_ns));
-        (current, change_of_rate(before, current))
+        (current, change(change_of_rate(before, current)))
     };
     let (flops, flops_change) = rate(|cost, ns| cost.flops_per_s(ns));
     let (bytes, bytes_change) = rate(|cost, ns| cost.bytes_per_s(ns));
     [
-        row("Duration", &format!("{} μs", microseconds(now)), &change_of_time(then, now)),
+        row("Duration", &format!("{} μs", microseconds(now)), &change(change_of_time(then, now))),
         row("Achieved TFLOPs/s", &tflops(flops), &flops_change),
         row("Achieved GB/s", &gb_per_s(bytes), &bytes_change),
         row("Occupancy", &percent(record.achieved_occupancy_percent), ABSENT),

@@ -63,6 +63,9 @@ pub struct Previous {
     pub version: Version,
     pub duration_ns: f64,
     pub cost: Option<Cost>,
+    /// Both versions are one subject, and their samples the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub same_code: bool,
 }
 
 /// The runs that a record draws on beside its own, as indices into [`Input::runs`](crate::report::Input::runs).
@@ -148,6 +151,7 @@ pub(in crate::report) fn record(
             version: previous.run.id.version,
             duration_ns: previous.whole.ns,
             cost: previous.whole.cost,
+            same_code: previous.newest().key == newest.key,
         }),
     }
 }

@@ -6,8 +6,8 @@
 
 #define SCORE_DIMS (D + P)
 #define VALUE_DIMS D
-#define ROWS 16
-#define KEYS 32
+#define ROWS 64
+#define KEYS 16
 #include "../../common/blocked.h"
 
 /* At most ROWS queries, from ROWS * row_block on, of one head of one request (`block` counts the b * h of them), over
