@@ -1,11 +1,15 @@
 //! The worker's side of GPUs as far as a host without one can show it: what is missing is said in a sentence, and the
-//! compiler, which needs no GPU, compiles and refuses.
+//! compiler, which needs no GPU, compiles and refuses. Where there is a GPU, kernels run on it, and inputs, formulas and
+//! the float64 reference are compared with the CPU's; elsewhere those tests say that they did not.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use mlarun::model::pipeline::{Arg, Buffer, Distribution, Launch, Pipeline, Role, Stage};
+use mlarun::model::pipeline::{
+    Arg, Buffer, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage, Tolerance,
+};
 use mlarun::model::protocol::{
     Check, CompileRequest, EventProtocol, Failure, FailureKind, GpuRequest, Launchable, Line, PROTOCOL, Request,
     SUPPORT_SOURCE, Task, TuneProtocol, Warmup,
@@ -202,5 +206,193 @@ fn the_support_code_compiles_for_old_and_new_gpus() {
             log.lines().filter(|line| line.contains("spill")).all(|line| line.contains("0 bytes spill stores")),
             "{target}: {log}"
         );
+    }
+}
+
+/// A GPU with the support code and kernels compiled for it, and a folder that holds them.
+struct Gpu {
+    folder: tempfile::TempDir,
+    request: GpuRequest,
+}
+
+/// Kernels of these tests: one that copies, one that also writes beside the output, one that writes where nothing is, one
+/// that does nothing.
+const KERNELS: &str = r#"
+extern "C" __global__ void copy(const float *x, float *o) {
+    int index = blockIdx.x * blockDim.x + threadIdx.x;
+    o[index] = x[index];
+}
+extern "C" __global__ void beside(const float *x, float *o) {
+    int index = blockIdx.x * blockDim.x + threadIdx.x;
+    o[index] = x[index];
+    o[64] = 1.0f;
+}
+extern "C" __global__ void wild(const float *x, float *o) { o[1ll << 42] = x[0]; }
+extern "C" __global__ void nothing() {}
+"#;
+
+impl Gpu {
+    /// The first GPU; `None`, said aloud, where this host has none or no compiler for it.
+    fn first() -> Option<Gpu> {
+        let lines = ask(Task::Probe, None);
+        let gpus = lines.iter().find_map(|line| match line {
+            Line::Gpus { gpus, .. } => Some(gpus.clone()),
+            _ => None,
+        });
+        let Some(gpu) = gpus.into_iter().flatten().next() else {
+            eprintln!("not tested: this host has no GPU");
+            return None;
+        };
+        compiler()?;
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (major, minor) = gpu.compute_capability;
+        let target = format!("--gpu-architecture=sm_{major}{minor}");
+        for (name, source) in [("support", SUPPORT_SOURCE), ("kernels", KERNELS)] {
+            let into = folder.path().join(name);
+            std::fs::create_dir(&into).expect("it is made");
+            assert_eq!(failed(&compile(source, &[&target, "--std=c++17"], &into)), None);
+        }
+        let support = folder.path().join("support/module.cubin");
+        Some(Gpu { folder, request: GpuRequest { uuid: gpu.uuid, support } })
+    }
+
+    fn module(&self) -> PathBuf {
+        self.folder.path().join("kernels/module.cubin")
+    }
+
+    fn ask(&self, task: Task) -> Vec<Line> {
+        ask(task, Some(self.request.clone()))
+    }
+
+    /// `entry` over 8 blocks of 8 threads, which is to copy an input.
+    fn copying(&self, entry: &str, grid: [u64; 3]) -> Launchable {
+        let mut launchable = launchable();
+        let pipeline = &mut launchable.pipeline;
+        pipeline.buffers.iter_mut().for_each(|buffer| buffer.dims = vec![8, 8]);
+        pipeline.stages[0].entry = entry.into();
+        pipeline.stages[0].grid = grid;
+        pipeline.reference = Some(reference(identity("ij", 0), 1));
+        launchable.modules = vec![self.module()];
+        launchable
+    }
+}
+
+fn operand(buffer: usize) -> Operand {
+    Operand { buffer, start: BTreeMap::new() }
+}
+
+/// The buffer itself, by the letters of its axes.
+fn identity(letters: &str, buffer: usize) -> ReferenceFormula {
+    let formula = Einsum { spec: format!("{letters}->{letters}"), operands: vec![operand(buffer)] };
+    ReferenceFormula::Einsum { formula }
+}
+
+fn reference(formula: ReferenceFormula, output: usize) -> Reference {
+    Reference { formula, output, tolerance: Tolerance { relative_frobenius: 1e-6, relative_row: 4e-6 } }
+}
+
+fn everything() -> Check {
+    Check { max_rows: None, seed: 1, reference_cache: None }
+}
+
+#[test]
+fn where_there_is_a_gpu_a_right_kernel_is_timed_and_a_wrong_one_named() {
+    let Some(gpu) = Gpu::first() else { return };
+    let Task::Event { mut protocol, .. } = event() else { unreachable!("it is one") };
+    protocol.timings = vec![Timing::ColdIsolated, Timing::WarmIsolated, Timing::WarmBatched];
+    protocol.batch_window_ns = 100_000;
+    protocol.flush_bytes = 1 << 20;
+    let of = |launchable| Task::Event { launchable, protocol: protocol.clone(), check: everything() };
+    let lines = gpu.ask(of(gpu.copying("copy", [8, 1, 1])));
+    assert_eq!(failed(&lines), None);
+    let verified = lines.iter().filter(|line| matches!(line, Line::Verified(found) if found.relative_frobenius == 0.0));
+    assert_eq!(verified.count(), 2, "{lines:?}");
+    let timed = |line: &&Line| matches!(line, Line::Samples(samples) if samples.ns.iter().all(|&ns| ns > 100.0));
+    assert_eq!(lines.iter().filter(timed).count(), 3, "{lines:?}");
+    assert!(lines.iter().any(|line| matches!(line, Line::SmClock { mhz } if *mhz > 100.0)), "{lines:?}");
+    for (entry, grid, kind, words) in [
+        ("copy", [7, 1, 1], FailureKind::WrongOutput, "o[7,0] (element 56) is the NaN that the output held"),
+        ("beside", [8, 1, 1], FailureKind::WrongOutput, "element 64 was overwritten"),
+        ("copy", [1, 70_000, 1], FailureKind::Launch, "70000 blocks along y"),
+        ("nothing", [1, 1, 1], FailureKind::Load, "takes 0 parameters"),
+        ("other", [1, 1, 1], FailureKind::Load, "has no `other`"),
+        ("wild", [1, 1, 1], FailureKind::Crashed, "stage `copy` (grid 1 x 1 x 1, block 8 x 1 x 1"),
+    ] {
+        let lines = gpu.ask(of(gpu.copying(entry, grid)));
+        let failure = failed(&lines).expect(words);
+        assert!(failure.kind == kind && failure.message.contains(words), "{failure}");
+        assert!(!lines.iter().any(|line| matches!(line, Line::Samples(_))), "{words}");
+    }
+}
+
+/// Expected rows of a pipeline, as the worker keeps them.
+fn rows(buffers: &[Buffer], of: &Reference, stage: Stage, module: &Path, gpu: Option<&GpuRequest>) -> Vec<f64> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let pipeline = Pipeline { buffers: buffers.to_vec(), stages: vec![stage], reference: Some(of.clone()) };
+    let check = Check { reference_cache: Some(folder.path().into()), ..everything() };
+    let lines =
+        ask(Task::Verify { launchable: Launchable { pipeline, modules: vec![module.into()] }, check }, gpu.cloned());
+    let failure = failed(&lines).expect("nothing writes the output");
+    assert!(failure.message.contains("never written"), "{failure}");
+    let file = std::fs::read_dir(folder.path()).expect("it is there").next().expect("rows are kept").expect("a file");
+    let bytes = std::fs::read(file.path()).expect("it can be read");
+    let number = |start: usize| bytes[start..start + 8].try_into().expect("eight bytes");
+    let (rows, columns) = (u64::from_le_bytes(number(16)) as usize, u64::from_le_bytes(number(24)) as usize);
+    (0..rows * columns).map(|index| f64::from_le_bytes(number(32 + 8 * (rows + index)))).collect()
+}
+
+#[test]
+fn where_there_is_a_gpu_it_makes_the_numbers_that_the_cpu_makes() {
+    let Some(gpu) = Gpu::first() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (source, module) = (folder.path().join("nothing.c"), folder.path().join("nothing.so"));
+    let text = "void mlarun_call_nothing(void *const *a, long x, long y, long z, long t) {}";
+    std::fs::write(&source, text).expect("it is written");
+    let cc = Command::new("cc").args(["-w", "-shared", "-fPIC", "-o"]).arg(&module).arg(&source).status();
+    assert!(cc.expect("cc runs").success());
+    let stage =
+        |launch| Stage { entry: "nothing".into(), args: vec![], launch, ..launchable().pipeline.stages[0].clone() };
+    let both = |buffers: &[Buffer], of: &Reference| {
+        let on_gpu = Launch::Gpu { block: [1; 3], shared_bytes: 0, cluster: None, cooperative: false };
+        let cpu = rows(buffers, of, stage(Launch::Cpu { threads: 1 }), &module, None);
+        (cpu, rows(buffers, of, stage(on_gpu), &gpu.module(), Some(&gpu.request)))
+    };
+    let buffer = |name: &str, dtype, dims: &[u64], role| Buffer { name: name.into(), dtype, dims: dims.to_vec(), role };
+    let normal = |seed| Role::Input(Distribution::Normal { std: 0.7, seed });
+    for dtype in DType::ALL {
+        for input in [normal(3), Role::Input(Distribution::Uniform { low: -1.5, high: 3.25, seed: 4 })] {
+            let buffers = [buffer("x", dtype, &[77, 13], input), buffer("o", dtype, &[77, 13], Role::Output)];
+            let (cpu, gpu) = both(&buffers, &reference(identity("ij", 0), 1));
+            assert_eq!(cpu, gpu, "{dtype}");
+        }
+        // One group of each kind of letter, an operand that is read from a start on, and a rounded result.
+        let formula = Einsum {
+            spec: "bnk,hkd->bnhd".into(),
+            operands: vec![Operand { buffer: 0, start: BTreeMap::from([('n', 6)]) }, operand(1)],
+        };
+        let buffers = [
+            buffer("z", dtype, &[2, 9, 40], normal(5)),
+            buffer("w", DType::Float32, &[3, 40, 70], normal(6)),
+            buffer("y", dtype, &[2, 3, 3, 70], Role::Derived { formula }),
+            buffer("o", dtype, &[2, 3, 3, 70], Role::Output),
+        ];
+        let (cpu, gpu) = both(&buffers, &reference(identity("bnhd", 2), 3));
+        assert_eq!(cpu, gpu, "{dtype}");
+        for (b, h, s, t, causal) in [(2, 3, 4, 37, true), (2, 3, 4, 37, false), (1, 2, 6, 3, true)] {
+            let buffers = [
+                buffer("q", dtype, &[b, h, s, 16], normal(1)),
+                buffer("qpe", dtype, &[b, h, s, 8], normal(2)),
+                buffer("z", dtype, &[b, t, 24], normal(3)),
+                buffer("kpe", dtype, &[b, t, 8], normal(4)),
+                buffer("w_uk", dtype, &[h, 24, 16], normal(5)),
+                buffer("w_uv", dtype, &[h, 24, 16], normal(6)),
+                buffer("o", dtype, &[b, h, s, 16], Role::Output),
+            ];
+            let (q, qpe, z, kpe, w_uk, w_uv) = (0, 1, 2, 3, 4, 5);
+            let formula = ReferenceFormula::MlaAttention { q, qpe, z, kpe, w_uk, w_uv, scale: 0.3, causal };
+            let (cpu, gpu) = both(&buffers, &reference(formula, 6));
+            let apart = cpu.iter().zip(&gpu).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(cpu.len() == gpu.len() && apart < 1e-13, "{dtype} s={s} t={t}: {apart}");
+        }
     }
 }

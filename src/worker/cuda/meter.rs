@@ -95,7 +95,7 @@ impl Meter {
     /// be held. What is queued already comes before.
     ///
     /// # Errors
-    /// [`MeterError::Queue`] of `queue`, or a fault of what ran.
+    /// Those of `queue`, or a fault of what ran.
     pub fn time(
         &mut self,
         context: &Context,

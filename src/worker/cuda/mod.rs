@@ -3,7 +3,7 @@
 //! From the bottom up: [`library`] (is it there), [`error`] (what an error means), [`driver`] (context, streams, events,
 //! graphs), [`limits`] (what can be launched), [`module`], [`memory`], [`launch`], [`support`] (mlarun's own kernels),
 //! [`buffers`], [`reference`](mod@reference), [`meter`] (times), [`rig`]; and beside them
-//! [`probe`], [`nvrtc`] and [`tools`].
+//! [`probe`](mod@probe), [`nvrtc`] and [`tools`].
 //!
 //! Clocks, power and modes of a GPU are never touched here.
 
