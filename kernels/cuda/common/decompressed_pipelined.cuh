@@ -43,14 +43,14 @@ struct piece {
 INLINE piece piece_of(const decompressed_work &work, int index)
 {
     piece it;
-    const int row_blocks = (int)((work.s + BLOCK_M - 1) / BLOCK_M), heads = (int)work.h;
+    const int row_blocks = ((int)work.s + BLOCK_M - 1) / BLOCK_M, heads = (int)work.h;
     const int head = index % heads, row_block = index / heads % row_blocks, split = index / heads / row_blocks % work.splits;
     const long long request = index / heads / row_blocks / work.splits;
-    const int tiles = (int)((work.n + BLOCK_N - 1) / BLOCK_N);
+    const unsigned tiles = ((unsigned)work.n + BLOCK_N - 1) / BLOCK_N;
+    const int end = tiles * (split + 1) / work.splits * BLOCK_N;
     it.split = split;
-    it.start = (int)((long long)tiles * split / work.splits) * BLOCK_N;
-    long long end = (long long)tiles * (split + 1) / work.splits * BLOCK_N;
-    it.end = (int)(end < work.n ? end : work.n);
+    it.start = tiles * split / work.splits * BLOCK_N;
+    it.end = end < (int)work.n ? end : (int)work.n;
     it.first_query = row_block * BLOCK_M;
     it.row = (request * work.h + head) * work.s + it.first_query;
     it.key_row = (request * work.n + it.start) * work.h + head;
