@@ -8,6 +8,7 @@
 #define COMMON_PROJECT_MMA_CUH
 
 #include "mma.cuh"
+#include "rows.cuh"
 
 #define PROJECT_THREADS 128
 #define PROJECT_M 64
@@ -16,12 +17,6 @@
 #define WEIGHT_ROW (D + CHUNK_ELEMENTS)
 
 static_assert(D % 16 == 0 && K % PROJECT_K == 0, "a warp has pairs of mma tiles");
-
-/* Row `row` (0 to b * s - 1, request and query) of head `head` in tensors [b,h,s,…]. */
-INLINE int row_in_tensor(int row, int s, int h, int head)
-{
-    return (row / s * h + head) * s + row % s;
-}
 
 /* latent [b,h,s,K], w_uv [h,K,D]. Leaves in `sum` the 16 rows from 64 * row_block + 16 * warp on. */
 INLINE void project_rows(const element *latent, const element *w_uv, float (&sum)[D / 8][4], int b, int s, int h, int head,

@@ -13,6 +13,7 @@
 #define COMMON_PROJECT_PIPELINED_CUH
 
 #include "mma.cuh"
+#include "rows.cuh"
 #include "softmax.cuh"
 
 #define THREADS (WARPS_M * WARPS_N * 32)
@@ -25,12 +26,6 @@
 /* Shared memory of a block: K * WEIGHT_BYTES + STAGES * STAGE_BYTES. */
 
 static_assert(BLOCK_M % (16 * WARPS_M) == 0 && BLOCK_N % (16 * WARPS_N) == 0 && BLOCK_K % 16 == 0 && K % BLOCK_K == 0, "");
-
-/* Row `row` (0 to b * s - 1, request and query) of head `head` in tensors [b,h,s,…]. */
-INLINE int row_in_tensor(int row, int s, int h, int head)
-{
-    return (row / s * h + head) * s + row % s;
-}
 
 /* The largest of `largest` and `parts` lse, and the sum of 2^(lse - largest) over them. */
 INLINE float largest_lse(const float *lse, int parts, long long stride, float largest)
@@ -57,7 +52,8 @@ INLINE void prefetch(const float *from)
 
 /* part [parts,b,h,s,K] and part_lse [parts,b,h,s]; fresh [fresh_parts,b,h,s,D] and fresh_lse [fresh_parts,b,h,s], which
  * are not touched unless has_fresh; w_uv [h,K,D], o [b,h,s,D]. Every part is normalised by itself; either number of parts
- * may be 0, and the latent ones more than 1 only if `merging`. Block (x, y, z): groups of rows from x on, head y, columns from BLOCK_N * z on. */
+ * may be 0, and the latent ones more than 1 only if `merging`. Block (x, y, z): groups of rows from x on, head y, columns
+ * from BLOCK_N * z on. */
 template <bool merging, bool has_fresh>
 INLINE void merge_and_project(const element *part, const float *part_lse, int parts, const element *fresh, const float *fresh_lse,
                               int fresh_parts, const element *w_uv, element *o, int b, int s, int h)

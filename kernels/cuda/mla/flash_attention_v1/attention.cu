@@ -1,6 +1,6 @@
 /* flash_attention v1: attention over decompressed keys and values on tensor cores.
  *
- * What differs from v0: queries are taken 16 at a time and keys 32 at a time through mma.sync with online softmax, so that
+ * What differs from v0: queries are taken 16 at a time and keys a tile at a time through mma.sync with online softmax, so that
  * a key is read once for 16 queries; four heads share the rotary keys. See decompressed_mma.cuh. */
 #include "../../common/decompressed_mma.cuh"
 

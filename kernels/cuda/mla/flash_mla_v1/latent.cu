@@ -1,6 +1,6 @@
 /* flash_mla v1, stage latent: attention over the latent cache on tensor cores.
  *
- * What differs from v0: 32 queries, of all heads alike, meet 32 tokens at a time through mma.sync with online softmax, so
+ * What differs from v0: 32 queries, of all heads alike, meet a tile of tokens at a time through mma.sync with online softmax, so
  * that a token is read once for 32 queries; and the result is rounded to elements, which `project` needs for its tensor
  * cores. See latent_mma.cuh. */
 #include "../../common/latent_mma.cuh"

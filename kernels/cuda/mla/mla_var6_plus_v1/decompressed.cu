@@ -1,6 +1,6 @@
 /* mla_var6_plus v1, stage decompressed: the newest n tokens by their decompressed keys and values, on tensor cores.
  *
- * What differs from v0: queries are taken 16 at a time and keys 32 at a time through mma.sync with online softmax; four
+ * What differs from v0: queries are taken 16 at a time and keys a tile at a time through mma.sync with online softmax; four
  * heads share the rotary keys. See decompressed_mma.cuh. */
 #include "../../common/decompressed_mma.cuh"
 

@@ -1,6 +1,6 @@
 /* mla_var6_plus v1, stage latent: the oldest `old` tokens by the latent cache, on tensor cores.
  *
- * What differs from v0: 32 queries, of all heads alike, meet 32 tokens at a time through mma.sync with online softmax; and
+ * What differs from v0: 32 queries, of all heads alike, meet a tile of tokens at a time through mma.sync with online softmax; and
  * the result is rounded to elements, which `combine` needs for its tensor cores. See latent_mma.cuh. */
 #include "../../common/latent_mma.cuh"
 
