@@ -110,7 +110,9 @@ const fn is_fatal(code: u32) -> bool {
 const fn advice(code: u32) -> Option<&'static str> {
     match code {
         2 => Some("use a smaller shape, or end what else uses the GPU"),
-        700 | 716 | 717 => Some("the kernel reads or writes outside of its memory; compute-sanitizer names the line"),
+        700 | 716 | 717 | 719 => {
+            Some("the kernel reads or writes outside of its memory; compute-sanitizer names the line")
+        }
         100 | 101 => Some("check CUDA_VISIBLE_DEVICES and `nvidia-smi -L`"),
         200 | 209 => Some("it was compiled for another GPU; build it again"),
         803 | 804 => Some("driver and libcuda are of different versions; install those of one release"),

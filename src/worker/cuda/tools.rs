@@ -5,7 +5,8 @@ use std::ffi::OsString;
 /// Parts of the names of libraries that profilers and sanitizers put before a program.
 const LIBRARIES: [&str; 4] = ["nsight", "nsys", "sanitizer", "treelauncher"];
 /// Starts of the names of variables that they set for it.
-const VARIABLES: [&str; 5] = ["NV_NSIGHT_", "NV_COMPUTE_PROFILER", "NV_SANITIZER", "NV_TPS_", "NSYS_"];
+const VARIABLES: [&str; 6] =
+    ["NVIDIA_PROCESS_INJECTION_", "NV_NSIGHT_", "NV_COMPUTE_PROFILER", "NV_SANITIZER_", "NV_TPS_", "NSYS_"];
 
 /// One of them runs a process with these variables.
 pub fn are_attached(variables: impl Iterator<Item = (OsString, OsString)>) -> bool {
@@ -53,6 +54,9 @@ mod tests {
             ("LD_PRELOAD", "/opt/compute-sanitizer/libsanitizer-collection.so"),
             ("CUDA_INJECTION64_PATH", "/opt/nsight/libcuda-injection.so"),
             ("NV_NSIGHT_INJECTION_PORT_BASE", "49152"),
+            ("NVIDIA_PROCESS_INJECTION_CRASH_REPORTING", "0"),
+            ("NV_SANITIZER_INJECTION_TRANSPORT_TYPE", "uds"),
+            ("NSYS_PROFILING_SESSION_ID", "1"),
         ] {
             assert!(are_attached(process(name, value)) && serialise_launches(process(name, value)), "{name}={value}");
         }
