@@ -50,7 +50,8 @@ pub fn unit_source(language: Language, include: &str, entry: &str, args: &[ArgTy
 }
 
 /// The translation unit of a CUDA stage: it does not compile where the parameters of the `__global__` function `entry`
-/// differ from the declared arguments. `const` in front of what a pointer points to makes no difference.
+/// differ from the declared arguments. `const` in front of what a pointer points to makes no difference. Its names are
+/// long and in lower case, as the macros of kernels are short and in capitals.
 pub fn asserted_source(include: &str, entry: &str, args: &[ArgType]) -> String {
     let include = include.replace('\\', "\\\\").replace('"', "\\\"");
     let types: Vec<&str> = args.iter().map(|arg| cuda_type(*arg)).collect();
@@ -60,13 +61,13 @@ pub fn asserted_source(include: &str, entry: &str, args: &[ArgType]) -> String {
 #include <cuda_fp16.h>
 #include "{include}"
 namespace mlarun {{
-template <class T> struct plain {{ using type = T; }};
-template <class T> struct plain<const T *> {{ using type = T *; }};
+template <class type_1> struct plain {{ using type = type_1; }};
+template <class type_1> struct plain<const type_1 *> {{ using type = type_1 *; }};
 template <class...> struct list {{}};
 template <class> struct parameters;
-template <class... P> struct parameters<void (*)(P...)> {{ using type = list<typename plain<P>::type...>; }};
-template <class A, class B> struct same {{ static constexpr bool value = false; }};
-template <class A> struct same<A, A> {{ static constexpr bool value = true; }};
+template <class... types> struct parameters<void (*)(types...)> {{ using type = list<typename plain<types>::type...>; }};
+template <class type_1, class type_2> struct same {{ static constexpr bool value = false; }};
+template <class type_1> struct same<type_1, type_1> {{ static constexpr bool value = true; }};
 static_assert(same<parameters<decltype(&::{entry})>::type, list<{types}>>::value,
               "the parameters of {entry} differ from the declared args: ({types})");
 }}

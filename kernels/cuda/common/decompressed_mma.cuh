@@ -1,8 +1,8 @@
 /* Attention over decompressed keys and values on tensor cores, tile after tile: what the v1 stages of it are made of.
  *
- * A block of HEADS warps takes 16 queries of each of as many heads through all keys, BLOCK_N at a time: copy the tile to shared
- * memory, wait, compute, wait. A warp has one head; the rotary keys, which heads share, are copied once for all. Rows in
- * shared memory are padded by a chunk, so that 8 of them lie in different banks.
+ * A block of HEADS warps takes 16 queries of each of as many heads through all keys, BLOCK_N at a time: copy the tile to
+ * shared memory, wait, compute, wait. A warp has one head; the rotary keys, which heads share, are copied once for all.
+ * Rows in shared memory are padded by a chunk, so that 8 of them lie in different banks.
  *
  * Before inclusion: D, P, BLOCK_N (keys of a tile, a multiple of 16). */
 #ifndef COMMON_DECOMPRESSED_MMA_CUH
@@ -21,7 +21,8 @@
 static_assert(D % 16 == 0 && P % 16 == 0, "a warp has pairs of mma tiles");
 
 /* Copies `rows` rows of `dims` elements; the others, up to `total`, become 0. */
-template <int dims, int total> INLINE void copy_rows(element *to, const element *from, long long stride, int rows, int thread, int threads)
+template <int dims, int total>
+INLINE void copy_rows(element *to, const element *from, long long stride, int rows, int thread, int threads)
 {
     constexpr int chunks = dims / CHUNK_ELEMENTS;
     for (int index = thread; index < total * chunks; index += threads) {
@@ -38,14 +39,16 @@ template <int dims, int total> INLINE void copy_rows(element *to, const element 
  * q [b,h,s,D], qpe [b,h,s,P], key and value [b,n,h,D], kpe [b,t,P], of which the last n rows count. The result goes to
  * `o` [b,h,s,D], of elements or of floats, and its lse (base 2) to lse [b,h,s] unless that is null. */
 template <typename output>
-INLINE void attend_decompressed(const element *q, const element *qpe, const element *key, const element *value, const element *kpe,
-                                output *o, float *lse, long long s, long long t, long long n, long long h, float scale, bool causal,
-                                long long request, long long head_group, long long row_block)
+INLINE void attend_decompressed(const element *q, const element *qpe, const element *key, const element *value,
+                                const element *kpe, output *o, float *lse, long long s, long long t, long long n,
+                                long long h, float scale, bool causal, long long request, long long head_group,
+                                long long row_block)
 {
     extern __shared__ __align__(16) element shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
     element *query_rows = shared + warp * BLOCK_M * (ROW + PE_ROW), *query_pe = query_rows + BLOCK_M * ROW;
-    element *key_rows = shared + HEADS * BLOCK_M * (ROW + PE_ROW) + warp * 2 * BLOCK_N * ROW, *value_rows = key_rows + BLOCK_N * ROW;
+    element *key_rows = shared + HEADS * BLOCK_M * (ROW + PE_ROW) + warp * 2 * BLOCK_N * ROW,
+            *value_rows = key_rows + BLOCK_N * ROW;
     element *pe_rows = shared + HEADS * BLOCK_M * (ROW + PE_ROW) + HEADS * 2 * BLOCK_N * ROW;
 
     const long long head = head_group * HEADS + warp, first_row = row_block * BLOCK_M;
@@ -63,11 +66,14 @@ INLINE void attend_decompressed(const element *q, const element *qpe, const elem
     for (int r = 0; r < 2; r++)
         visible[r] = visible_keys(n, s, first_row + group + 8 * r, causal, n);
 
-    const unsigned query_address = shared_address(query_rows + row_of_a(lane) * ROW + chunk_of_a(lane) * CHUNK_ELEMENTS);
-    const unsigned query_pe_address = shared_address(query_pe + row_of_a(lane) * PE_ROW + chunk_of_a(lane) * CHUNK_ELEMENTS);
+    const unsigned query_address =
+        shared_address(query_rows + row_of_a(lane) * ROW + chunk_of_a(lane) * CHUNK_ELEMENTS);
+    const unsigned query_pe_address =
+        shared_address(query_pe + row_of_a(lane) * PE_ROW + chunk_of_a(lane) * CHUNK_ELEMENTS);
     const unsigned key_address = shared_address(key_rows + row_of_b(lane) * ROW + chunk_of_b(lane) * CHUNK_ELEMENTS);
     const unsigned pe_address = shared_address(pe_rows + row_of_b(lane) * PE_ROW + chunk_of_b(lane) * CHUNK_ELEMENTS);
-    const unsigned value_address = shared_address(value_rows + row_of_t(lane) * ROW + chunk_of_t(lane) * CHUNK_ELEMENTS);
+    const unsigned value_address =
+        shared_address(value_rows + row_of_t(lane) * ROW + chunk_of_t(lane) * CHUNK_ELEMENTS);
     for (long long first_key = 0; first_key < n; first_key += BLOCK_N) {
         const int present = (int)(n - first_key < BLOCK_N ? n - first_key : BLOCK_N);
         const long long token = (request * n + first_key) * h + (present_head ? head : 0);
@@ -85,7 +91,8 @@ INLINE void attend_decompressed(const element *q, const element *qpe, const elem
             load_matrix(a, x < D ? query_address + x * 2 : query_pe_address + (x - D) * 2);
 #pragma unroll
             for (int i = 0; i < BLOCK_N / 16; i++) {
-                load_matrix(b, x < D ? key_address + (i * 16 * ROW + x) * 2 : pe_address + (i * 16 * PE_ROW + x - D) * 2);
+                load_matrix(b,
+                            x < D ? key_address + (i * 16 * ROW + x) * 2 : pe_address + (i * 16 * PE_ROW + x - D) * 2);
                 mma(score[2 * i], a, b[0], b[1]);
                 mma(score[2 * i + 1], a, b[2], b[3]);
             }

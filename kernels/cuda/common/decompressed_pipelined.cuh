@@ -43,14 +43,15 @@ struct piece {
 INLINE piece piece_of(const decompressed_work &work, int index)
 {
     piece it;
-    const int row_blocks = (int)((work.s + BLOCK_M - 1) / BLOCK_M), heads = (int)work.h;
-    const int head = index % heads, row_block = index / heads % row_blocks, split = index / heads / row_blocks % work.splits;
+    const int row_blocks = ((int)work.s + BLOCK_M - 1) / BLOCK_M, heads = (int)work.h;
+    const int head = index % heads, row_block = index / heads % row_blocks,
+              split = index / heads / row_blocks % work.splits;
     const long long request = index / heads / row_blocks / work.splits;
-    const int tiles = (int)((work.n + BLOCK_N - 1) / BLOCK_N);
+    const unsigned tiles = ((unsigned)work.n + BLOCK_N - 1) / BLOCK_N;
+    const int end = tiles * (split + 1) / work.splits * BLOCK_N;
     it.split = split;
-    it.start = (int)((long long)tiles * split / work.splits) * BLOCK_N;
-    long long end = (long long)tiles * (split + 1) / work.splits * BLOCK_N;
-    it.end = (int)(end < work.n ? end : work.n);
+    it.start = tiles * split / work.splits * BLOCK_N;
+    it.end = end < (int)work.n ? end : (int)work.n;
     it.first_query = row_block * BLOCK_M;
     it.row = (request * work.h + head) * work.s + it.first_query;
     it.key_row = (request * work.n + it.start) * work.h + head;
@@ -70,7 +71,8 @@ INLINE void attend_decompressed(const decompressed_work &work, output *result, f
     const unsigned query_base = shared_address(shared) + warp * (QUERY_BYTES + STAGES * STAGE_BYTES);
     const unsigned ring = query_base + QUERY_BYTES;
     const float log2_scale = scale * LOG2_E;
-    const int pieces = (int)(work.b * work.h * ((work.s + BLOCK_M - 1) / BLOCK_M) * work.splits), step_pieces = gridDim.x * WARPS;
+    const int pieces = (int)(work.b * work.h * ((work.s + BLOCK_M - 1) / BLOCK_M) * work.splits),
+              step_pieces = gridDim.x * WARPS;
 
     /* The tile to be copied next, from this lane's first chunk on. */
     int ahead_piece = blockIdx.x * WARPS + warp, ahead_left = 0, ahead_slot = 0;
@@ -148,7 +150,8 @@ INLINE void attend_decompressed(const decompressed_work &work, output *result, f
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     int row = group + i % 2 * 8, column = step * 16 + i / 2 * 8 + quad * 2;
-                    const element *from = column < D ? work.q + (it.row + row) * D + column : work.qpe + (it.row + row) * P + column - D;
+                    const element *from =
+                        column < D ? work.q + (it.row + row) * D + column : work.qpe + (it.row + row) * P + column - D;
                     query[step][i] = row < present_rows ? *reinterpret_cast<const unsigned *>(from) : 0;
                 }
         } else {
@@ -158,10 +161,11 @@ INLINE void attend_decompressed(const decompressed_work &work, output *result, f
                 int row = i / chunks, chunk = i % chunks;
                 uint4 data = make_uint4(0, 0, 0, 0);
                 if (row < present_rows)
-                    data = *reinterpret_cast<const uint4 *>(chunk < D / CHUNK_ELEMENTS
-                                                                ? work.q + (it.row + row) * D + chunk * CHUNK_ELEMENTS
-                                                                : work.qpe + (it.row + row) * P + chunk * CHUNK_ELEMENTS - D);
-                *reinterpret_cast<uint4 *>(shared + (query_base - shared_address(shared)) + swizzled(row, chunk, KEY_BYTES)) = data;
+                    data = *reinterpret_cast<const uint4 *>(
+                        chunk < D / CHUNK_ELEMENTS ? work.q + (it.row + row) * D + chunk * CHUNK_ELEMENTS
+                                                   : work.qpe + (it.row + row) * P + chunk * CHUNK_ELEMENTS - D);
+                *reinterpret_cast<uint4 *>(shared + (query_base - shared_address(shared)) +
+                                           swizzled(row, chunk, KEY_BYTES)) = data;
             }
             __syncwarp();
         }
@@ -175,7 +179,8 @@ INLINE void attend_decompressed(const decompressed_work &work, output *result, f
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 state[m][r] = no_keys();
-                visible[m][r] = visible_keys(work.n, work.s, it.first_query + m * 16 + group + 8 * r, work.causal, it.end);
+                visible[m][r] =
+                    visible_keys(work.n, work.s, it.first_query + m * 16 + group + 8 * r, work.causal, it.end);
             }
         }
         if (work.causal)
@@ -209,9 +214,11 @@ INLINE void attend_decompressed(const decompressed_work &work, output *result, f
                     load_matrix(b, stage + key_offset[step % 4] + step / 4 * 128 + i * 16 * KEY_BYTES);
 #pragma unroll
                     for (int m = 0; m < TILES_M; m++) {
-                        const unsigned(&queries)[4] = QUERIES_IN_REGISTERS ? query[QUERIES_IN_REGISTERS ? step : 0] : a[m];
+                        const unsigned (&queries)[4] =
+                            QUERIES_IN_REGISTERS ? query[QUERIES_IN_REGISTERS ? step : 0] : a[m];
                         mma(step % 2 == 0 || TILES_M > 1 ? score[m][2 * i] : odd_score[m][2 * i], queries, b[0], b[1]);
-                        mma(step % 2 == 0 || TILES_M > 1 ? score[m][2 * i + 1] : odd_score[m][2 * i + 1], queries, b[2], b[3]);
+                        mma(step % 2 == 0 || TILES_M > 1 ? score[m][2 * i + 1] : odd_score[m][2 * i + 1], queries, b[2],
+                            b[3]);
                     }
                 }
             }
@@ -266,8 +273,9 @@ INLINE void attend_decompressed(const decompressed_work &work, output *result, f
                 const long long index_of_row = it.split * work.b * work.h * work.s + it.row + row;
 #pragma unroll
                 for (int i = 0; i < D / 16; i++)
-                    store_row(result + index_of_row * D + i * 16, sum[m][2 * i][2 * r] * factor, sum[m][2 * i][2 * r + 1] * factor,
-                              sum[m][2 * i + 1][2 * r] * factor, sum[m][2 * i + 1][2 * r + 1] * factor, row < present_rows);
+                    store_row(result + index_of_row * D + i * 16, sum[m][2 * i][2 * r] * factor,
+                              sum[m][2 * i][2 * r + 1] * factor, sum[m][2 * i + 1][2 * r] * factor,
+                              sum[m][2 * i + 1][2 * r + 1] * factor, row < present_rows);
                 if (lse && quad == 0 && row < present_rows)
                     lse[index_of_row] = lse_of({state[m][r].shift, total});
             }

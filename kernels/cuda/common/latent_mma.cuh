@@ -28,8 +28,9 @@ template <int total> INLINE void copy_rows(element *to, const element *first, co
         int row = index / chunks, chunk = index % chunks;
         uint4 data = make_uint4(0, 0, 0, 0);
         if (row < rows)
-            data = *reinterpret_cast<const uint4 *>(chunk < first_chunks ? first + (long long)row * K + chunk * CHUNK_ELEMENTS
-                                                                         : second + (long long)row * P + (chunk - first_chunks) * CHUNK_ELEMENTS);
+            data = *reinterpret_cast<const uint4 *>(
+                chunk < first_chunks ? first + (long long)row * K + chunk * CHUNK_ELEMENTS
+                                     : second + (long long)row * P + (chunk - first_chunks) * CHUNK_ELEMENTS);
         *reinterpret_cast<uint4 *>(to + row * ROW + chunk * CHUNK_ELEMENTS) = data;
     }
 }
@@ -37,9 +38,9 @@ template <int total> INLINE void copy_rows(element *to, const element *first, co
 /* 32 of the h * s queries of request `request`, from 32 * row_block on, over the first `tokens` of t tokens.
  *
  * qc [b,h,s,K], qpe [b,h,s,P], z [b,t,K], kpe [b,t,P], latent [b,h,s,K], lse [b,h,s] (base 2) or null. */
-INLINE void attend_latent(const element *qc, const element *qpe, const element *z, const element *kpe, element *latent, float *lse,
-                          long long s, long long t, long long tokens, long long h, float scale, bool causal, long long request,
-                          long long row_block)
+INLINE void attend_latent(const element *qc, const element *qpe, const element *z, const element *kpe, element *latent,
+                          float *lse, long long s, long long t, long long tokens, long long h, float scale, bool causal,
+                          long long request, long long row_block)
 {
     extern __shared__ __align__(16) element shared[];
     element *query = shared, *key = shared + BLOCK_M * ROW;
@@ -48,7 +49,8 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
     const long long rows = h * s, first_row = row_block * BLOCK_M;
     const int present_rows = (int)(rows - first_row < BLOCK_M ? rows - first_row : BLOCK_M);
 
-    copy_rows<BLOCK_M>(query, qc + (request * rows + first_row) * K, qpe + (request * rows + first_row) * P, present_rows);
+    copy_rows<BLOCK_M>(query, qc + (request * rows + first_row) * K, qpe + (request * rows + first_row) * P,
+                       present_rows);
     float sum[HALF / 8][4];
     clear(sum);
     row_state state[2] = {no_keys(), no_keys()};
@@ -57,13 +59,15 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
     for (int r = 0; r < 2; r++)
         visible[r] = visible_keys(t, s, (first_row + warp_row + group + 8 * r) % s, causal, tokens);
 
-    const unsigned query_address = shared_address(query + (warp_row + row_of_a(lane)) * ROW + chunk_of_a(lane) * CHUNK_ELEMENTS);
+    const unsigned query_address =
+        shared_address(query + (warp_row + row_of_a(lane)) * ROW + chunk_of_a(lane) * CHUNK_ELEMENTS);
     const unsigned key_address = shared_address(key + row_of_b(lane) * ROW + chunk_of_b(lane) * CHUNK_ELEMENTS);
-    const unsigned value_address = shared_address(key + row_of_t(lane) * ROW + warp_column + chunk_of_t(lane) * CHUNK_ELEMENTS);
+    const unsigned value_address =
+        shared_address(key + row_of_t(lane) * ROW + warp_column + chunk_of_t(lane) * CHUNK_ELEMENTS);
     for (long long token = 0; token < tokens; token += BLOCK_N) {
         __syncthreads();
         copy_rows<BLOCK_N>(key, z + (request * t + token) * K, kpe + (request * t + token) * P,
-                  (int)(tokens - token < BLOCK_N ? tokens - token : BLOCK_N));
+                           (int)(tokens - token < BLOCK_N ? tokens - token : BLOCK_N));
         __syncthreads();
 
         float score[BLOCK_N / 8][4];
@@ -104,8 +108,8 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
         element *to = latent + (request * rows + first_row + row) * K + warp_column + quad * 2;
 #pragma unroll
         for (int n = 0; n < HALF / 8; n++)
-            *reinterpret_cast<unsigned *>(to + n * 8) = r == 0 ? pack(sum[n][0] * factor, sum[n][1] * factor)
-                                                               : pack(sum[n][2] * factor, sum[n][3] * factor);
+            *reinterpret_cast<unsigned *>(to + n * 8) =
+                r == 0 ? pack(sum[n][0] * factor, sum[n][1] * factor) : pack(sum[n][2] * factor, sum[n][3] * factor);
         if (lse && warp_column == 0 && quad == 0)
             lse[request * rows + first_row + row] = lse_of(state[r]);
     }

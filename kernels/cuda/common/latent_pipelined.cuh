@@ -43,7 +43,8 @@
 #define SOFTMAX_PAIRS (BLOCK_N / 2 / SOFTMAX_LANES)
 
 static_assert(SCORE_K == 1 || SCORE_K == 2 || SCORE_K == 4, "a warp's chunks repeat every 8");
-static_assert(SCORE_K * SCORE_M * SCORE_N == TEAM_WARPS && TEAM_M % (16 * SCORE_M) == 0 && BLOCK_N % (8 * SCORE_N) == 0, "");
+static_assert(SCORE_K * SCORE_M * SCORE_N == TEAM_WARPS && TEAM_M % (16 * SCORE_M) == 0 && BLOCK_N % (8 * SCORE_N) == 0,
+              "");
 static_assert((K + P) % (16 * SCORE_K) == 0 && P % 8 == 0 && K % (16 * TEAM_WARPS) == 0, "");
 static_assert(BLOCK_M == 32 || BLOCK_M == 64, "a softmax row belongs to 4 or 8 lanes");
 static_assert(BLOCK_N % (2 * SOFTMAX_LANES) == 0 && STAGES >= 2, "");
@@ -79,10 +80,11 @@ INLINE void barrier_pass(int barrier, int threads)
 INLINE bool barrier_any(int barrier, int threads, bool value)
 {
     unsigned any;
-    asm volatile("{.reg .pred mine, any; setp.ne.u32 mine, %1, 0; bar.red.or.pred any, %2, %3, mine; selp.u32 %0, 1, 0, any;}"
-                 : "=r"(any)
-                 : "r"((unsigned)value), "r"(barrier), "r"(threads)
-                 : "memory");
+    asm volatile(
+        "{.reg .pred mine, any; setp.ne.u32 mine, %1, 0; bar.red.or.pred any, %2, %3, mine; selp.u32 %0, 1, 0, any;}"
+        : "=r"(any)
+        : "r"((unsigned)value), "r"(barrier), "r"(threads)
+        : "memory");
     return any != 0;
 }
 
@@ -90,9 +92,9 @@ INLINE bool barrier_any(int barrier, int threads, bool value)
  *
  * qc [b,h,s,K], qpe [b,h,s,P], z [b,t,K], kpe [b,t,P], part [splits,b,h,s,K] (each normalised by itself, 0 where no token
  * is visible), lse [splits,b,h,s] (base 2). */
-INLINE void attend_latent(const element *qc, const element *qpe, const element *z, const element *kpe, element *part, float *lse,
-                          long long b, long long s, long long t, long long tokens, long long h, float scale, bool causal,
-                          int splits)
+INLINE void attend_latent(const element *qc, const element *qpe, const element *z, const element *kpe, element *part,
+                          float *lse, long long b, long long s, long long t, long long tokens, long long h, float scale,
+                          bool causal, int splits)
 {
     extern __shared__ __align__(128) char shared[];
     /* Warp and thread count within the team. */
@@ -100,8 +102,11 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
     const int group = lane / 4, quad = lane % 4;
     const bool first_team = team == 0;
     float *scores = reinterpret_cast<float *>(shared + QUERY_BYTES + STAGES * STAGE_BYTES) + team * (SCORE_BYTES / 8);
-    unsigned *weights = reinterpret_cast<unsigned *>(shared + QUERY_BYTES + STAGES * STAGE_BYTES + SCORE_BYTES) + team * (WEIGHT_BYTES / 8);
-    float *factors = reinterpret_cast<float *>(shared + QUERY_BYTES + STAGES * STAGE_BYTES + SCORE_BYTES + WEIGHT_BYTES) + team * TEAM_M;
+    unsigned *weights = reinterpret_cast<unsigned *>(shared + QUERY_BYTES + STAGES * STAGE_BYTES + SCORE_BYTES) +
+                        team * (WEIGHT_BYTES / 8);
+    float *factors =
+        reinterpret_cast<float *>(shared + QUERY_BYTES + STAGES * STAGE_BYTES + SCORE_BYTES + WEIGHT_BYTES) +
+        team * TEAM_M;
     const unsigned query_base = shared_address(shared), stage_base = query_base + QUERY_BYTES;
     const float log2_scale = scale * LOG2_E;
 
@@ -112,7 +117,8 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
 #pragma unroll
     for (int i = 0; i < offsets; i++) {
         const int chunk = 2 * (SCORE_K * i + score_k);
-        query_offset[i] = query_base + swizzled(team * TEAM_M + score_m * SCORE_TILES_M * 16 + row_of_a(lane), chunk + chunk_of_a(lane), ROW_BYTES);
+        query_offset[i] = query_base + swizzled(team * TEAM_M + score_m * SCORE_TILES_M * 16 + row_of_a(lane),
+                                                chunk + chunk_of_a(lane), ROW_BYTES);
         key_offset[i] = swizzled(score_n * SCORE_TILES_N * 8 + row_of_b(lane), chunk + chunk_of_b(lane), ROW_BYTES);
     }
     /* Values: this warp's columns, likewise. */
@@ -120,7 +126,8 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
 #pragma unroll
     for (int i = 0; i < 4; i++)
         value_offset[i] = swizzled(row_of_t(lane), 2 * (warp * VALUE_PAIRS + i) + chunk_of_t(lane), ROW_BYTES);
-    const unsigned weight_offset = shared_address(weights) + row_of_a(lane) * WEIGHT_STRIDE * 2 + chunk_of_a(lane) * CHUNK;
+    const unsigned weight_offset =
+        shared_address(weights) + row_of_a(lane) * WEIGHT_STRIDE * 2 + chunk_of_a(lane) * CHUNK;
     /* Softmax: this lane's row and first column. */
     const int softmax_row = warp * SOFTMAX_ROWS + lane / SOFTMAX_LANES, softmax_column = lane % SOFTMAX_LANES * 2;
     const tile_copy<TEAM_THREADS, K, BLOCK_N, ROW_BYTES, 0> z_copy(threadIdx.x);
@@ -129,14 +136,17 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
     const long long rows = h * s;
     const int row_blocks = (int)((rows + BLOCK_M - 1) / BLOCK_M), items = (int)b * splits * row_blocks;
     for (int item = blockIdx.x; item < items; item += gridDim.x) {
-        const int row_block = item % row_blocks, split = item / row_blocks % splits, request = item / row_blocks / splits;
+        const int row_block = item % row_blocks, split = item / row_blocks % splits,
+                  request = item / row_blocks / splits;
         const long long first_row = request * rows + (long long)row_block * BLOCK_M;
-        const int present_rows = (int)(rows - (long long)row_block * BLOCK_M < BLOCK_M ? rows - (long long)row_block * BLOCK_M : BLOCK_M);
+        const int present_rows =
+            (int)(rows - (long long)row_block * BLOCK_M < BLOCK_M ? rows - (long long)row_block * BLOCK_M : BLOCK_M);
         const int all_tiles = (int)((tokens + BLOCK_N - 1) / BLOCK_N);
         const int first_tile = (int)((long long)all_tiles * split / splits);
         const int tiles = (int)((long long)all_tiles * (split + 1) / splits) - first_tile;
         const int start = first_tile * BLOCK_N;
-        const int end = (int)(tokens - start < (long long)tiles * BLOCK_N ? tokens : start + (long long)tiles * BLOCK_N);
+        const int end =
+            (int)(tokens - start < (long long)tiles * BLOCK_N ? tokens : start + (long long)tiles * BLOCK_N);
         const element *z_ahead = z + (request * t + start) * K, *kpe_ahead = kpe + (request * t + start) * P;
         int ahead = 0, ahead_slot = 0;
         auto copy_ahead = [&]() {
@@ -160,8 +170,10 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
 
         /* All have done with the item before; all copy the queries, and the first team the first tiles. */
         __syncthreads();
-        tile_copy<THREADS, K, BLOCK_M, ROW_BYTES, 0>(threadIdx.x).begin(query_base, qc + first_row * K, K, present_rows);
-        tile_copy<THREADS, P, BLOCK_M, ROW_BYTES, K / CHUNK_ELEMENTS>(threadIdx.x).begin(query_base, qpe + first_row * P, P, present_rows);
+        tile_copy<THREADS, K, BLOCK_M, ROW_BYTES, 0>(threadIdx.x)
+            .begin(query_base, qc + first_row * K, K, present_rows);
+        tile_copy<THREADS, P, BLOCK_M, ROW_BYTES, K / CHUNK_ELEMENTS>(threadIdx.x)
+            .begin(query_base, qpe + first_row * P, P, present_rows);
         commit_copies();
         if (first_team)
 #pragma unroll 1
@@ -178,7 +190,8 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
         for (int m = 0; m < VALUE_TILES_M; m++)
             clear(sum[m]);
         row_state state = no_keys();
-        const int visible = visible_keys(t, s, ((long long)row_block * BLOCK_M + team * TEAM_M + softmax_row) % s, causal, end);
+        const int visible =
+            visible_keys(t, s, ((long long)row_block * BLOCK_M + team * TEAM_M + softmax_row) % s, causal, end);
         const int visible_to_all = visible_keys(t, s, 0, causal, end);
 
         int slot = 0;
@@ -211,7 +224,8 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
                     load_matrix(key[n], stage + key_offset[step % offsets] + step / offsets * 128 + n * 16 * ROW_BYTES);
                 if (SCORE_TILES_N % 2 == 1) {
                     unsigned half[2];
-                    load_half_matrix(half, stage + key_offset[step % offsets] + step / offsets * 128 + SCORE_TILES_N / 2 * 16 * ROW_BYTES);
+                    load_half_matrix(half, stage + key_offset[step % offsets] + step / offsets * 128 +
+                                               SCORE_TILES_N / 2 * 16 * ROW_BYTES);
                     key[SCORE_TILES_N / 2][0] = half[0];
                     key[SCORE_TILES_N / 2][1] = half[1];
                 }
@@ -225,7 +239,8 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
             for (int m = 0; m < SCORE_TILES_M; m++)
 #pragma unroll
                 for (int n = 0; n < SCORE_TILES_N; n++) {
-                    float *to = scores + (score_k * TEAM_M + (score_m * SCORE_TILES_M + m) * 16 + group) * SCORE_STRIDE +
+                    float *to = scores +
+                                (score_k * TEAM_M + (score_m * SCORE_TILES_M + m) * 16 + group) * SCORE_STRIDE +
                                 (score_n * SCORE_TILES_N + n) * 8 + quad * 2;
                     *reinterpret_cast<float2 *>(to) = make_float2(score[m][n][0], score[m][n][1]);
                     *reinterpret_cast<float2 *>(to + 8 * SCORE_STRIDE) = make_float2(score[m][n][2], score[m][n][3]);
@@ -272,7 +287,8 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
                 weight[i].x = power_of_two(fmaf(weight[i].x, log2_scale, -shift));
                 weight[i].y = power_of_two(fmaf(weight[i].y, log2_scale, -shift));
                 state.total += weight[i].x + weight[i].y;
-                weights[(softmax_row * WEIGHT_STRIDE + softmax_column) / 2 + i * SOFTMAX_LANES] = pack(weight[i].x, weight[i].y);
+                weights[(softmax_row * WEIGHT_STRIDE + softmax_column) / 2 + i * SOFTMAX_LANES] =
+                    pack(weight[i].x, weight[i].y);
             }
             if (lane % SOFTMAX_LANES == 0)
                 factors[softmax_row] = factor;
@@ -322,9 +338,9 @@ INLINE void attend_latent(const element *qc, const element *qpe, const element *
                 const float factor = factors[row];
 #pragma unroll
                 for (int n = 0; n < VALUE_PAIRS; n++)
-                    store_row(to + (long long)row * K + n * 16, sum[m][2 * n][2 * half] * factor, sum[m][2 * n][2 * half + 1] * factor,
-                              sum[m][2 * n + 1][2 * half] * factor, sum[m][2 * n + 1][2 * half + 1] * factor,
-                              team * TEAM_M + row < present_rows);
+                    store_row(to + (long long)row * K + n * 16, sum[m][2 * n][2 * half] * factor,
+                              sum[m][2 * n][2 * half + 1] * factor, sum[m][2 * n + 1][2 * half] * factor,
+                              sum[m][2 * n + 1][2 * half + 1] * factor, team * TEAM_M + row < present_rows);
             }
     }
 }

@@ -72,7 +72,9 @@ INLINE void load_matrix(unsigned (&tile)[4], unsigned address)
 /* The first half of it: one B. Only the addresses of lanes 0-15 count. */
 INLINE void load_half_matrix(unsigned (&tile)[2], unsigned address)
 {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(tile[0]), "=r"(tile[1]) : "r"(address));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(tile[0]), "=r"(tile[1])
+                 : "r"(address));
 }
 
 INLINE void load_transposed(unsigned (&tile)[4], unsigned address)
@@ -85,9 +87,11 @@ INLINE void load_transposed(unsigned (&tile)[4], unsigned address)
 INLINE void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
 {
 #if defined(DTYPE_BFLOAT16)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, %3};"
 #else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
 #endif
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -137,7 +141,8 @@ INLINE void store_pair(float *to, float first, float second)
 /* Copies a chunk to shared memory in the background; writes zeros, and reads nothing, where it is not `present`. */
 INLINE void copy_async(unsigned to, const element *from, bool present)
 {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(present ? 16 : 0) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(present ? 16 : 0)
+                 : "memory");
 }
 
 /* Closes the group of copies begun since the last one. */
@@ -161,7 +166,8 @@ INLINE void store_row(element *to, float left0, float left1, float right0, float
     const bool odd = quad % 2 == 1;
     const unsigned other = __shfl_xor_sync(~0u, odd ? left : right, 1);
     if (present)
-        *reinterpret_cast<uint2 *>(to + (odd ? 8 : 0) + quad / 2 * 4) = odd ? make_uint2(other, right) : make_uint2(left, other);
+        *reinterpret_cast<uint2 *>(to + (odd ? 8 : 0) + quad / 2 * 4) =
+            odd ? make_uint2(other, right) : make_uint2(left, other);
 }
 
 INLINE void store_row(float *to, float left0, float left1, float right0, float right1, bool present)
@@ -231,8 +237,8 @@ template <int threads, int dims, int total, int row_bytes, int first_chunk> stru
 #pragma unroll 1
         for (int index = thread; index < total * chunks; index += threads) {
             int row = index / chunks, chunk = index % chunks;
-            copy_async(to + swizzled(row, first_chunk + chunk, row_bytes), row < rows ? from + row * stride + chunk * CHUNK_ELEMENTS : from,
-                       row < rows);
+            copy_async(to + swizzled(row, first_chunk + chunk, row_bytes),
+                       row < rows ? from + row * stride + chunk * CHUNK_ELEMENTS : from, row < rows);
         }
     }
 };

@@ -41,8 +41,8 @@ struct plain_keys {
 
 /* Leaves the result over the first `keys` keys in `sum` (shared, value_dims), 0 where there is none, and returns its lse.
  * `query` (shared) has room for first_dims + second_dims. */
-INLINE float attend_row(const element *first, const element *second, const plain_keys &from, long long keys, float scale,
-                        float *query, float *sum)
+INLINE float attend_row(const element *first, const element *second, const plain_keys &from, long long keys,
+                        float scale, float *query, float *sum)
 {
     __shared__ float weights[THREADS];
     int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;

@@ -8,6 +8,7 @@
 #define COMMON_PROJECT_MMA_CUH
 
 #include "mma.cuh"
+#include "rows.cuh"
 
 #define PROJECT_THREADS 128
 #define PROJECT_M 64
@@ -17,20 +18,16 @@
 
 static_assert(D % 16 == 0 && K % PROJECT_K == 0, "a warp has pairs of mma tiles");
 
-/* Row `row` (0 to b * s - 1, request and query) of head `head` in tensors [b,h,s,…]. */
-INLINE int row_in_tensor(int row, int s, int h, int head)
-{
-    return (row / s * h + head) * s + row % s;
-}
-
 /* latent [b,h,s,K], w_uv [h,K,D]. Leaves in `sum` the 16 rows from 64 * row_block + 16 * warp on. */
-INLINE void project_rows(const element *latent, const element *w_uv, float (&sum)[D / 8][4], int b, int s, int h, int head,
-                         int row_block)
+INLINE void project_rows(const element *latent, const element *w_uv, float (&sum)[D / 8][4], int b, int s, int h,
+                         int head, int row_block)
 {
     __shared__ __align__(16) element rows[PROJECT_M * LATENT_ROW], weights[PROJECT_K * WEIGHT_ROW];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const unsigned row_address = shared_address(rows + (warp * 16 + row_of_a(lane)) * LATENT_ROW + chunk_of_a(lane) * CHUNK_ELEMENTS);
-    const unsigned weight_address = shared_address(weights + row_of_t(lane) * WEIGHT_ROW + chunk_of_t(lane) * CHUNK_ELEMENTS);
+    const unsigned row_address =
+        shared_address(rows + (warp * 16 + row_of_a(lane)) * LATENT_ROW + chunk_of_a(lane) * CHUNK_ELEMENTS);
+    const unsigned weight_address =
+        shared_address(weights + row_of_t(lane) * WEIGHT_ROW + chunk_of_t(lane) * CHUNK_ELEMENTS);
     clear(sum);
     for (int start = 0; start < K; start += PROJECT_K) {
         __syncthreads();
@@ -38,14 +35,16 @@ INLINE void project_rows(const element *latent, const element *w_uv, float (&sum
             int row = i / (PROJECT_K / CHUNK_ELEMENTS), chunk = i % (PROJECT_K / CHUNK_ELEMENTS);
             uint4 data = make_uint4(0, 0, 0, 0);
             if (row_block * PROJECT_M + row < b * s)
-                data = *reinterpret_cast<const uint4 *>(latent + (long long)row_in_tensor(row_block * PROJECT_M + row, s, h, head) * K +
-                                                        start + chunk * CHUNK_ELEMENTS);
+                data = *reinterpret_cast<const uint4 *>(
+                    latent + (long long)row_in_tensor(row_block * PROJECT_M + row, s, h, head) * K + start +
+                    chunk * CHUNK_ELEMENTS);
             *reinterpret_cast<uint4 *>(rows + row * LATENT_ROW + chunk * CHUNK_ELEMENTS) = data;
         }
         for (int i = threadIdx.x; i < PROJECT_K * D / CHUNK_ELEMENTS; i += PROJECT_THREADS) {
             int row = i / (D / CHUNK_ELEMENTS), chunk = i % (D / CHUNK_ELEMENTS);
             *reinterpret_cast<uint4 *>(weights + row * WEIGHT_ROW + chunk * CHUNK_ELEMENTS) =
-                *reinterpret_cast<const uint4 *>(w_uv + ((long long)head * K + start + row) * D + chunk * CHUNK_ELEMENTS);
+                *reinterpret_cast<const uint4 *>(w_uv + ((long long)head * K + start + row) * D +
+                                                 chunk * CHUNK_ELEMENTS);
         }
         __syncthreads();
 #pragma unroll

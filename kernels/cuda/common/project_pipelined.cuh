@@ -13,6 +13,7 @@
 #define COMMON_PROJECT_PIPELINED_CUH
 
 #include "mma.cuh"
+#include "rows.cuh"
 #include "softmax.cuh"
 
 #define THREADS (WARPS_M * WARPS_N * 32)
@@ -24,13 +25,8 @@
 #define STEPS (K / BLOCK_K)
 /* Shared memory of a block: K * WEIGHT_BYTES + STAGES * STAGE_BYTES. */
 
-static_assert(BLOCK_M % (16 * WARPS_M) == 0 && BLOCK_N % (16 * WARPS_N) == 0 && BLOCK_K % 16 == 0 && K % BLOCK_K == 0, "");
-
-/* Row `row` (0 to b * s - 1, request and query) of head `head` in tensors [b,h,s,…]. */
-INLINE int row_in_tensor(int row, int s, int h, int head)
-{
-    return (row / s * h + head) * s + row % s;
-}
+static_assert(BLOCK_M % (16 * WARPS_M) == 0 && BLOCK_N % (16 * WARPS_N) == 0 && BLOCK_K % 16 == 0 && K % BLOCK_K == 0,
+              "");
 
 /* The largest of `largest` and `parts` lse, and the sum of 2^(lse - largest) over them. */
 INLINE float largest_lse(const float *lse, int parts, long long stride, float largest)
@@ -57,10 +53,12 @@ INLINE void prefetch(const float *from)
 
 /* part [parts,b,h,s,K] and part_lse [parts,b,h,s]; fresh [fresh_parts,b,h,s,D] and fresh_lse [fresh_parts,b,h,s], which
  * are not touched unless has_fresh; w_uv [h,K,D], o [b,h,s,D]. Every part is normalised by itself; either number of parts
- * may be 0, and the latent ones more than 1 only if `merging`. Block (x, y, z): groups of rows from x on, head y, columns from BLOCK_N * z on. */
+ * may be 0, and the latent ones more than 1 only if `merging`. Block (x, y, z): groups of rows from x on, head y, columns
+ * from BLOCK_N * z on. */
 template <bool merging, bool has_fresh>
-INLINE void merge_and_project(const element *part, const float *part_lse, int parts, const element *fresh, const float *fresh_lse,
-                              int fresh_parts, const element *w_uv, element *o, int b, int s, int h)
+INLINE void merge_and_project(const element *part, const float *part_lse, int parts, const element *fresh,
+                              const float *fresh_lse, int fresh_parts, const element *w_uv, element *o, int b, int s,
+                              int h)
 {
     extern __shared__ __align__(128) char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
@@ -72,7 +70,8 @@ INLINE void merge_and_project(const element *part, const float *part_lse, int pa
 
     const tile_copy<THREADS, BLOCK_N, BLOCK_K, WEIGHT_BYTES, 0> weight_copy(threadIdx.x);
     auto copy_weights = [&](int step) {
-        weight_copy.begin_all(weights + step * BLOCK_K * WEIGHT_BYTES, weight + (long long)step * BLOCK_K * D + weight_copy.first(D), D);
+        weight_copy.begin_all(weights + step * BLOCK_K * WEIGHT_BYTES,
+                              weight + (long long)step * BLOCK_K * D + weight_copy.first(D), D);
     };
 
     /* The tile to be copied next; for each chunk of this thread in such a tile its place in shared memory, the row of the
@@ -97,7 +96,8 @@ INLINE void merge_and_project(const element *part, const float *part_lse, int pa
                 ahead_row[i] = in_tile < BLOCK_M && row < all_rows ? row_in_tensor(row, s, h, head) : -1;
                 if (merging && ahead_row[i] >= 0) {
                     ahead_largest[i] = largest_lse(part_lse + ahead_row[i], parts, lse_stride, NO_SCORE);
-                    ahead_factor[i] = reciprocal_total(total_lse(part_lse + ahead_row[i], parts, lse_stride, ahead_largest[i]));
+                    ahead_factor[i] =
+                        reciprocal_total(total_lse(part_lse + ahead_row[i], parts, lse_stride, ahead_largest[i]));
                 }
             }
         const unsigned stage = K * WEIGHT_BYTES + ahead_slot * STAGE_BYTES;
@@ -116,7 +116,8 @@ INLINE void merge_and_project(const element *part, const float *part_lse, int pa
 #pragma unroll 2
                 for (int j = 0; j < parts; j++) {
                     uint4 eight = *reinterpret_cast<const uint4 *>(data + (j * lse_stride + ahead_row[i]) * K);
-                    const float share = ahead_factor[i] * power_of_two(part_lse[j * lse_stride + ahead_row[i]] - ahead_largest[i]);
+                    const float share =
+                        ahead_factor[i] * power_of_two(part_lse[j * lse_stride + ahead_row[i]] - ahead_largest[i]);
                     const unsigned pairs[4] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
                     for (int x = 0; x < 4; x++) {
@@ -126,7 +127,8 @@ INLINE void merge_and_project(const element *part, const float *part_lse, int pa
                     }
                 }
             *reinterpret_cast<uint4 *>(shared + stage + place[i]) =
-                make_uint4(pack(merged[0], merged[1]), pack(merged[2], merged[3]), pack(merged[4], merged[5]), pack(merged[6], merged[7]));
+                make_uint4(pack(merged[0], merged[1]), pack(merged[2], merged[3]), pack(merged[4], merged[5]),
+                           pack(merged[6], merged[7]));
         }
         ahead_slot = ahead_slot == STAGES - 1 ? 0 : ahead_slot + 1;
         if (++ahead_step == STEPS) {
@@ -153,7 +155,8 @@ INLINE void merge_and_project(const element *part, const float *part_lse, int pa
     }
 #pragma unroll
     for (int i = 0; i < PAIRS_N; i++) {
-        weight_offset[i] = weights + swizzled(row_of_t(lane), 2 * (warp_n * PAIRS_N + i) + chunk_of_t(lane), WEIGHT_BYTES);
+        weight_offset[i] =
+            weights + swizzled(row_of_t(lane), 2 * (warp_n * PAIRS_N + i) + chunk_of_t(lane), WEIGHT_BYTES);
         keep(weight_offset[i]);
     }
 
@@ -178,7 +181,9 @@ INLINE void merge_and_project(const element *part, const float *part_lse, int pa
                     }
 #pragma unroll
                     for (int n = 0; n < 2 * PAIRS_N; n++)
-                        newer[m][half][n] = at >= 0 ? *reinterpret_cast<const unsigned *>(fresh + (long long)at * D + column + n * 8) : 0;
+                        newer[m][half][n] =
+                            at >= 0 ? *reinterpret_cast<const unsigned *>(fresh + (long long)at * D + column + n * 8)
+                                    : 0;
                 }
             }
 
@@ -221,9 +226,11 @@ INLINE void merge_and_project(const element *part, const float *part_lse, int pa
             for (int half = 0; half < 2; half++) {
                 const int at = rows[m][half];
                 if (has_fresh && fresh_parts > 0 && at >= 0) {
-                    const float largest = largest_lse(fresh_lse + at, fresh_parts, lse_stride, largest_lse(part_lse + at, parts, lse_stride, NO_SCORE));
+                    const float largest = largest_lse(fresh_lse + at, fresh_parts, lse_stride,
+                                                      largest_lse(part_lse + at, parts, lse_stride, NO_SCORE));
                     const float total = total_lse(part_lse + at, parts, lse_stride, largest);
-                    const float factor = reciprocal_total(total + total_lse(fresh_lse + at, fresh_parts, lse_stride, largest));
+                    const float factor =
+                        reciprocal_total(total + total_lse(fresh_lse + at, fresh_parts, lse_stride, largest));
                     const float latent = total * factor;
                     float share = factor > 0.0f ? factor * power_of_two(fresh_lse[at] - largest) : 0.0f;
 #pragma unroll
@@ -246,8 +253,9 @@ INLINE void merge_and_project(const element *part, const float *part_lse, int pa
                 }
 #pragma unroll
                 for (int n = 0; n < PAIRS_N; n++)
-                    store_row(o + (long long)at * D + first_column + n * 16, sum[m][2 * n][2 * half], sum[m][2 * n][2 * half + 1],
-                              sum[m][2 * n + 1][2 * half], sum[m][2 * n + 1][2 * half + 1], at >= 0);
+                    store_row(o + (long long)at * D + first_column + n * 16, sum[m][2 * n][2 * half],
+                              sum[m][2 * n][2 * half + 1], sum[m][2 * n + 1][2 * half], sum[m][2 * n + 1][2 * half + 1],
+                              at >= 0);
             }
     }
 }

@@ -77,7 +77,8 @@ INLINE float sum_of_quad(float value)
  * g + 8, of which each lane sums up its own columns only. Row r sees keys below visible[r]; the tile begins at key `key`;
  * `masked` says whether some row may not see all of it. Returns the factors of everything summed so far. */
 template <int tiles>
-INLINE float2 weigh(float (&score)[tiles][4], row_state (&rows)[2], float log2_scale, int key, const int (&visible)[2], bool masked)
+INLINE float2 weigh(float (&score)[tiles][4], row_state (&rows)[2], float log2_scale, int key, const int (&visible)[2],
+                    bool masked)
 {
     float largest[2] = {NO_SCORE, NO_SCORE}, factor[2];
     if (masked) {

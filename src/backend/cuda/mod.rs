@@ -68,14 +68,25 @@ impl Cuda {
         let identity = identity(&toolkit)?;
         let name = toolkit.library.display().to_string();
         let ask = || ask(worker, &toolkit, patience);
-        let Answer { version, architectures } = Answers::new(cache).get_or_ask(&name, &identity, ask)?;
+        let Answer { version: (major, minor), architectures } =
+            Answers::new(cache).get_or_ask(&name, &identity, ask)?;
         let number = architecture.trim_start_matches("sm_").trim_end_matches(|suffix: char| !suffix.is_ascii_digit());
         if !architectures.iter().any(|known| known.to_string() == number) {
+            let version = format!("NVRTC {major}.{minor}");
             return Err(CudaError::Architecture { version, architecture: architecture.to_owned() });
         }
-        let compiler = CompilerId { version, target: architecture.to_owned(), arguments: Vec::new(), native: identity };
+        let compiler = CompilerId {
+            version: format!("NVRTC {major}.{minor}"),
+            target: architecture.to_owned(),
+            arguments: Vec::new(),
+            native: identity,
+        };
         let mut standard_flags = vec![format!("--gpu-architecture={architecture}")];
         standard_flags.extend(FLAGS.map(str::to_owned));
+        // What comes out of the compiler's own cache comes without what ptxas says of registers and spills.
+        if major >= 13 {
+            standard_flags.push("--no-cache".to_owned());
+        }
         let programs = std::env::join_paths(&toolkit.programs).unwrap_or_default();
         let cuobjdump =
             process::find("cuobjdump", &programs).or_else(|| process::find("cuobjdump", &surroundings.path));
@@ -205,7 +216,8 @@ impl Backend for Cuda {
 /// What the compiler is asked.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 struct Answer {
-    version: String,
+    /// Of NVRTC: major, minor.
+    version: (u32, u32),
     /// Compute capabilities: 90 is 9.0.
     architectures: Vec<u32>,
 }
@@ -214,9 +226,7 @@ fn ask(worker: &Path, toolkit: &Toolkit, patience: &Patience) -> Result<Answer, 
     let failed = |failure| CudaError::Compiler { folder: toolkit.library.clone(), failure };
     for line in serve(worker, toolkit, Task::Toolkit, None, patience)? {
         match line {
-            Line::Toolkit { version: (major, minor), architectures, .. } => {
-                return Ok(Answer { version: format!("NVRTC {major}.{minor}"), architectures });
-            }
+            Line::Toolkit { version, architectures, .. } => return Ok(Answer { version, architectures }),
             Line::Failed(failure) => return Err(failed(failure)),
             _ => {}
         }

@@ -7,9 +7,11 @@
 
 /* q [b,h,s,D], qpe [b,h,s,P], key and value [b,t,h,D], kpe [b,t,P] (shared by the heads). A single split writes
  * o [b,h,s,D]; several write part [SPLITS,b,h,s,D] and lse [SPLITS,b,h,s] (base 2). The grid may have any size. */
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    attention(const element *q, const element *qpe, const element *key, const element *value, const element *kpe, element *o,
-              float *part, float *lse, long long b, long long s, long long t, long long h, float scale, long long causal)
+extern "C" __global__ void __launch_bounds__(THREADS, 1) attention(const element *q, const element *qpe,
+                                                                   const element *key, const element *value,
+                                                                   const element *kpe, element *o, float *part,
+                                                                   float *lse, long long b, long long s, long long t,
+                                                                   long long h, float scale, long long causal)
 {
     decompressed_work work = {q, qpe, key, value, kpe, b, s, t, t, h, SPLITS, causal != 0};
 #if SPLITS == 1

@@ -6,9 +6,10 @@
 
 /* qc [b,h,s,k], qpe [b,h,s,p], z [b,t,k], kpe [b,t,p], latent [b,h,s,k].
  * Block x takes row x of the b * h * s. Shared memory: k + p + k floats. */
-extern "C" __global__ void __launch_bounds__(THREADS)
-    latent(const element *qc, const element *qpe, const element *z, const element *kpe, float *latent, long long s, long long t,
-           long long h, long long k, long long p, float scale, long long causal)
+extern "C" __global__ void __launch_bounds__(THREADS) latent(const element *qc, const element *qpe, const element *z,
+                                                             const element *kpe, float *latent, long long s,
+                                                             long long t, long long h, long long k, long long p,
+                                                             float scale, long long causal)
 {
     extern __shared__ float shared[];
     float *query = shared, *sum = shared + k + p;

@@ -2,8 +2,8 @@
 #include "../../common/element.cuh"
 
 /* latent [b,h,s,k], w_uv [h,k,d], o [b,h,s,d]. Block x takes row x of the b * h * s. */
-extern "C" __global__ void project(const float *latent, const element *w_uv, element *o, long long s, long long h, long long d,
-                                   long long k)
+extern "C" __global__ void project(const float *latent, const element *w_uv, element *o, long long s, long long h,
+                                   long long d, long long k)
 {
     const int index = blockIdx.x;
     long long row = index, head = index / (int)s % (int)h;

@@ -4,9 +4,9 @@
 
 /* latent [b,h,s,k] (read where n < t), fresh [b,h,s,d] (read where n > 0) and their lse [b,h,s], w_uv [h,k,d],
  * o [b,h,s,d]. Block x takes row x of the b * h * s. */
-extern "C" __global__ void combine(const float *latent, const float *latent_lse, const float *fresh, const float *fresh_lse,
-                                   const element *w_uv, element *o, long long s, long long t, long long n, long long h,
-                                   long long d, long long k)
+extern "C" __global__ void combine(const float *latent, const float *latent_lse, const float *fresh,
+                                   const float *fresh_lse, const element *w_uv, element *o, long long s, long long t,
+                                   long long n, long long h, long long d, long long k)
 {
     const int index = blockIdx.x;
     long long row = index, head = index / (int)s % (int)h;

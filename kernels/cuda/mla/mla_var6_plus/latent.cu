@@ -5,9 +5,10 @@
 
 /* qc [b,h,s,k], qpe [b,h,s,p], z [b,t,k], kpe [b,t,p], latent [b,h,s,k], lse [b,h,s] (base 2).
  * Block x takes row x of the b * h * s. Shared memory: k + p + k floats. */
-extern "C" __global__ void __launch_bounds__(THREADS)
-    latent(const element *qc, const element *qpe, const element *z, const element *kpe, float *latent, float *lse, long long s,
-           long long t, long long old, long long h, long long k, long long p, float scale, long long causal)
+extern "C" __global__ void __launch_bounds__(THREADS) latent(const element *qc, const element *qpe, const element *z,
+                                                             const element *kpe, float *latent, float *lse, long long s,
+                                                             long long t, long long old, long long h, long long k,
+                                                             long long p, float scale, long long causal)
 {
     extern __shared__ float shared[];
     float *query = shared, *sum = shared + k + p;
@@ -21,7 +22,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     from.second_dims = from.second_stride = p;
     from.value = from.first;
     from.value_dims = from.value_stride = k;
-    float result = attend_row(qc + row * k, qpe + row * p, from, visible_keys(t, s, query_index, causal, old), scale, query, sum);
+    float result =
+        attend_row(qc + row * k, qpe + row * p, from, visible_keys(t, s, query_index, causal, old), scale, query, sum);
     for (long long x = threadIdx.x; x < k; x += THREADS)
         latent[row * k + x] = sum[x];
     if (threadIdx.x == 0)

@@ -9,8 +9,8 @@
 /* latent [b,h,s,K] (read where n < t), fresh [b,h,s,D] (read where n > 0) and their lse [b,h,s] (base 2), w_uv [h,K,D],
  * o [b,h,s,D]. Block (x, y): of the b * s rows of head y those from 64x on. */
 extern "C" __global__ void __launch_bounds__(PROJECT_THREADS)
-    combine(const element *latent, const float *latent_lse, const float *fresh, const float *fresh_lse, const element *w_uv,
-            element *o, long long b, long long s, long long t, long long n, long long h)
+combine(const element *latent, const float *latent_lse, const float *fresh, const float *fresh_lse, const element *w_uv,
+        element *o, long long b, long long s, long long t, long long n, long long h)
 {
     float sum[D / 8][4];
     clear(sum);
@@ -36,7 +36,8 @@ extern "C" __global__ void __launch_bounds__(PROJECT_THREADS)
         for (int i = 0; i < D / 8; i++) {
             long long at = (long long)row * D + i * 8 + lane % 4 * 2;
             float2 newer = n > 0 ? *reinterpret_cast<const float2 *>(fresh + at) : make_float2(0.0f, 0.0f);
-            store_pair(o + at, old_share * sum[i][2 * half] + new_share * newer.x, old_share * sum[i][2 * half + 1] + new_share * newer.y);
+            store_pair(o + at, old_share * sum[i][2 * half] + new_share * newer.x,
+                       old_share * sum[i][2 * half + 1] + new_share * newer.y);
         }
     }
 }

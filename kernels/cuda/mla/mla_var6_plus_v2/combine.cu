@@ -8,8 +8,9 @@
  * parts may be 0; those are not read.
  * Block (x, y, z): groups of BLOCK_M of the b * s rows from x on, head y, columns from BLOCK_N * z on. */
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    combine(const element *part, const float *part_lse, const element *fresh, const float *fresh_lse, const element *w_uv, element *o,
-            long long b, long long s, long long h, long long parts, long long fresh_parts)
+combine(const element *part, const float *part_lse, const element *fresh, const float *fresh_lse, const element *w_uv,
+        element *o, long long b, long long s, long long h, long long parts, long long fresh_parts)
 {
-    merge_and_project<(SPLITS > 1), true>(part, part_lse, (int)parts, fresh, fresh_lse, (int)fresh_parts, w_uv, o, (int)b, (int)s, (int)h);
+    merge_and_project<(SPLITS > 1), true>(part, part_lse, (int)parts, fresh, fresh_lse, (int)fresh_parts, w_uv, o,
+                                          (int)b, (int)s, (int)h);
 }

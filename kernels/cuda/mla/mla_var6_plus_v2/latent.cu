@@ -7,9 +7,11 @@
 
 /* qc [b,h,s,K], qpe [b,h,s,P], z [b,t,K], kpe [b,t,P], part [splits,b,h,s,K], lse [splits,b,h,s] (base 2).
  * The grid may have any size. */
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    latent(const element *qc, const element *qpe, const element *z, const element *kpe, element *part, float *lse, long long b,
-           long long s, long long t, long long old, long long h, float scale, long long causal, long long splits)
+extern "C" __global__ void __launch_bounds__(THREADS, 1) latent(const element *qc, const element *qpe, const element *z,
+                                                                const element *kpe, element *part, float *lse,
+                                                                long long b, long long s, long long t, long long old,
+                                                                long long h, float scale, long long causal,
+                                                                long long splits)
 {
     attend_latent(qc, qpe, z, kpe, part, lse, b, s, t, old, h, scale, causal, (int)splits);
 }
