@@ -132,11 +132,12 @@ fn copy(from: &Path, to: &Path) -> Result<(), PublishError> {
     fs::copy(from, to).map(drop).map_err(PublishError::io(from))
 }
 
-/// Copies the files of a folder that has no folders.
+/// Copies a folder with everything in it.
 fn copy_folder(from: &Path, to: &Path) -> Result<(), PublishError> {
     for entry in fs::read_dir(from).map_err(PublishError::io(from))? {
         let entry = entry.map_err(PublishError::io(from))?;
-        copy(&entry.path(), &to.join(entry.file_name()))?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() { copy_folder(&from, &to)? } else { copy(&from, &to)? }
     }
     Ok(())
 }

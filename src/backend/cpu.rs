@@ -189,7 +189,8 @@ fn first_error(log: &str) -> Option<String> {
         .lines()
         .find(|line| ["error:", "undefined reference"].iter().any(|mark| line.contains(mark)))
         .or_else(|| log.lines().find(|line| !line.trim().is_empty()))?;
-    let declared = line.starts_with(CALLER);
+    // The linker, which speaks of no error, names the unit too.
+    let declared = line.starts_with(CALLER) && line.contains("error:");
     let hint = "; the `args` that kernel.toml declares do not fit the function's parameters";
     Some(format!("{line}{}", if declared { hint } else { "" }))
 }
