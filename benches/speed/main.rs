@@ -13,6 +13,10 @@ use std::process::ExitCode;
 
 use figures::{Figure, Goal};
 
+/// As in the program itself.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Argument by which this program, started by itself, plans once and says how long that took.

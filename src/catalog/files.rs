@@ -1,8 +1,8 @@
 //! Source files that a package declares: found, kept inside the project, hashed.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use crate::model::Key;
 
@@ -16,16 +16,17 @@ pub struct Declared {
 }
 
 /// The files of a project, each read once however many packages share it.
+#[derive(Debug)]
 pub struct Files {
     /// The project's root, canonical.
     root: PathBuf,
-    hashes: RefCell<HashMap<PathBuf, Key>>,
+    hashes: Mutex<HashMap<PathBuf, Key>>,
 }
 
 impl Files {
     /// The files under `root`, which is canonical.
     pub fn new(root: PathBuf) -> Files {
-        Files { root, hashes: RefCell::default() }
+        Files { root, hashes: Mutex::default() }
     }
 
     /// Finds and hashes the file `declared` of the package in `folder` (relative to the root).
@@ -34,7 +35,9 @@ impl Files {
     /// Why it cannot be used: an absolute path, a path or a link that leaves the project, no such file, unreadable.
     pub fn declared(&self, folder: &Path, declared: &str) -> Result<Declared, String> {
         let path = inside(folder, declared)?;
-        if let Some(&hash) = self.hashes.borrow().get(&path) {
+        // Nothing is left half done in the table when a holder panics.
+        let hashes = || self.hashes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&hash) = hashes().get(&path) {
             return Ok(Declared { path, hash });
         }
         let unusable = |error| format!("{}: {}", path.display(), reason(&error));
@@ -43,7 +46,7 @@ impl Files {
             return Err(format!("{} links to {}, outside the project", path.display(), real.display()));
         }
         let hash = Key::of_bytes(&std::fs::read(&real).map_err(unusable)?);
-        self.hashes.borrow_mut().insert(path.clone(), hash);
+        hashes().insert(path.clone(), hash);
         Ok(Declared { path, hash })
     }
 }

@@ -1,13 +1,15 @@
 //! The tree `kernels/<language>/<layer>/<design>[_v<N>]/` walked.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use walkdir::{DirEntry, WalkDir};
 
 use super::files::Files;
 use super::names::Interner;
 use super::read::{self, Location};
-use super::{Catalog, Package};
+use super::{Catalog, Entry, Loaded, Package};
 use crate::diagnostic::{Diagnostic, SourceFile, suggestion};
 use crate::model::{KernelId, Language, Version};
 
@@ -22,20 +24,21 @@ impl Catalog {
     /// Every package under `root`/kernels. What is wrong is kept inside: with the package that it breaks, else under
     /// [`Catalog::diagnostics`]. A root without the folder has no packages.
     pub fn load(root: &Path) -> Catalog {
-        let mut catalog = Catalog::default();
-        let root = match root.canonicalize() {
+        let canonical = root.canonicalize();
+        let files = Files::new(canonical.as_deref().unwrap_or(root).to_owned());
+        let mut catalog = Catalog { kernels: BTreeMap::new(), stray: Vec::new(), files, interner: Interner::default() };
+        let root = match canonical {
             Ok(root) => root,
             Err(error) => {
                 catalog.stray(root, format!("the project's folder cannot be read: {error}"));
                 return catalog;
             }
         };
-        let (interner, files) = (Interner::default(), Files::new(root.clone()));
         for language in catalog.folders(&root, Path::new(KERNELS)) {
             let Some(known) = catalog.language(&language) else { continue };
             for layer in catalog.folders(&root, &language) {
                 for folder in catalog.folders(&root, &layer) {
-                    catalog.add(&root, &folder, known, &interner, &files);
+                    catalog.add(&root, &folder, known);
                 }
             }
         }
@@ -78,7 +81,16 @@ impl Catalog {
         self.stray.push(Diagnostic::of_file(&SourceFile::new(path.display().to_string(), ""), message));
     }
 
-    fn add(&mut self, root: &Path, folder: &Path, language: Language, interner: &Interner, files: &Files) {
+    /// The package of `entry`, read now if it was not before.
+    pub(super) fn loaded<'c>(&'c self, entry: &'c Entry) -> &'c Loaded {
+        entry.loaded.get_or_init(|| {
+            let Entry { id, layer, folder, bytes, .. } = entry;
+            let location = Location { id: id.clone(), layer: layer.clone(), files: &self.files, folder };
+            read(&folder.join(PACKAGE), bytes, &location, &self.interner)
+        })
+    }
+
+    fn add(&mut self, root: &Path, folder: &Path, language: Language) {
         let path = folder.join(PACKAGE);
         let design = folder.file_name().unwrap_or_default().to_string_lossy();
         let layer = folder.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
@@ -86,7 +98,7 @@ impl Catalog {
             Ok(named) => named,
             Err(problem) => return self.stray(folder, problem),
         };
-        let text = match std::fs::read(root.join(&path)) {
+        let bytes = match std::fs::read(root.join(&path)) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return self.stray(folder, format!("the folder has no {PACKAGE}"));
@@ -94,28 +106,27 @@ impl Catalog {
             Err(error) => return self.stray(&path, format!("the file cannot be read: {error}")),
         };
         let id = KernelId { kernel: kernel.to_owned(), version, language };
-        let location = Location { id: id.clone(), layer: layer.into_owned(), files, folder };
-        let package = read(&path, text, &location, interner);
+        let (layer, folder) = (layer.into_owned(), folder.to_owned());
+        let entry = Entry { id: id.clone(), layer, folder, bytes, loaded: OnceLock::new() };
         let versions = self.kernels.entry((language, id.kernel.clone())).or_default();
-        if versions.contains_key(&version) {
-            let other = versions.get(&version).and_then(|known| known.as_ref().ok());
-            let other = other.map_or_else(|| "elsewhere".to_owned(), |package| package.folder.display().to_string());
+        if let Some(known) = versions.get(&version) {
+            let other = known.folder.display();
             let file = SourceFile::new(path.display().to_string(), "");
             let message = format!("{id} is declared twice");
             let diagnostic = Diagnostic::of_file(&file, message).help(format!("the other one is {other}"));
-            versions.insert(version, Err(vec![diagnostic]));
+            versions.insert(version, Entry { loaded: Err(vec![diagnostic]).into(), ..entry });
             return;
         }
-        versions.insert(version, package);
+        versions.insert(version, entry);
     }
 }
 
-fn read(path: &Path, bytes: Vec<u8>, location: &Location<'_>, interner: &Interner) -> Result<Package, Vec<Diagnostic>> {
+fn read(path: &Path, bytes: &[u8], location: &Location<'_>, interner: &Interner) -> Result<Package, Vec<Diagnostic>> {
     let name = path.display().to_string();
-    match String::from_utf8(bytes) {
+    match std::str::from_utf8(bytes) {
         Ok(text) => read::package(&SourceFile::new(name, text), location, interner),
         Err(error) => {
-            let message = format!("the file is not UTF-8 from byte {} on", error.utf8_error().valid_up_to());
+            let message = format!("the file is not UTF-8 from byte {} on", error.valid_up_to());
             Err(vec![Diagnostic::of_file(&SourceFile::new(name, ""), message)])
         }
     }

@@ -13,6 +13,11 @@ mod read;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use files::Files;
+use names::Interner;
 
 use crate::diagnostic::{Diagnostic, nearest};
 use crate::model::{KernelId, Language, Version};
@@ -20,12 +25,28 @@ use crate::model::{KernelId, Language, Version};
 pub use new_version::{NewVersionError, new_version};
 pub use package::*;
 
-/// Every package of a project. A broken one is kept with what is wrong with it, so that only what uses it fails.
-#[derive(Debug, Clone, Default)]
+/// Every package of a project, each read when it is first asked for: an experiment uses few of them. A broken one is kept
+/// with what is wrong with it, so that only what uses it fails.
+#[derive(Debug)]
 pub struct Catalog {
-    kernels: BTreeMap<(Language, String), BTreeMap<Version, Loaded>>,
+    kernels: BTreeMap<(Language, String), BTreeMap<Version, Entry>>,
     /// What is wrong with the tree itself: folders that are no package.
     stray: Vec<Diagnostic>,
+    /// What packages share.
+    files: Files,
+    interner: Interner,
+}
+
+/// A package's folder, and the package once it was read.
+#[derive(Debug)]
+struct Entry {
+    id: KernelId,
+    layer: String,
+    /// Relative to the project's root.
+    folder: PathBuf,
+    /// Of its `kernel.toml`.
+    bytes: Vec<u8>,
+    loaded: OnceLock<Loaded>,
 }
 
 /// A package, or what is wrong with it.
@@ -51,6 +72,10 @@ fn listed(versions: &[Version]) -> String {
 }
 
 impl Catalog {
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.kernels.values().flat_map(BTreeMap::values)
+    }
+
     fn versions_of(&self, language: Language, kernel: &str) -> impl DoubleEndedIterator<Item = Version> + '_ {
         self.kernels.get(&(language, kernel.to_owned())).into_iter().flat_map(|versions| versions.keys().copied())
     }
@@ -65,7 +90,7 @@ impl Catalog {
             let nearest = nearest(kernel, self.kernels(*language)).map(str::to_owned);
             return Err(LookupError::UnknownKernel { kernel: kernel.clone(), language: *language, nearest });
         };
-        match versions.get(version) {
+        match versions.get(version).map(|entry| self.loaded(entry)) {
             Some(Ok(package)) => Ok(package),
             Some(Err(diagnostics)) => Err(LookupError::Broken { id: id.clone(), diagnostics: diagnostics.clone() }),
             None => Err(LookupError::UnknownVersion {
@@ -99,12 +124,12 @@ impl Catalog {
 
     /// Every sound package, by language, kernel and version.
     pub fn packages(&self) -> impl Iterator<Item = &Package> {
-        self.kernels.values().flat_map(BTreeMap::values).filter_map(|package| package.as_ref().ok())
+        self.entries().filter_map(|entry| self.loaded(entry).as_ref().ok())
     }
 
     /// Everything that is wrong with the tree and with any package, whether used or not.
     pub fn diagnostics(&self) -> Vec<Diagnostic> {
-        let broken = self.kernels.values().flat_map(BTreeMap::values).filter_map(|package| package.as_ref().err());
+        let broken = self.entries().filter_map(|entry| self.loaded(entry).as_ref().err());
         let mut diagnostics: Vec<Diagnostic> = self.stray.iter().chain(broken.flatten()).cloned().collect();
         crate::diagnostic::sort(&mut diagnostics);
         diagnostics

@@ -1,24 +1,26 @@
 //! Expressions of a package: parsed once for each text, every name in them checked. Evaluates nothing.
 
-use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
 
 use crate::diagnostic::{Diagnostic, Place, nearest, suggestion};
 use crate::expr::{Expr, ParseError};
 use crate::spanned::{Kind, Node};
 
 /// Expressions by their text: the versions of a design share most of theirs.
-#[derive(Default)]
-pub struct Interner(RefCell<HashMap<String, Result<Expr, ParseError>>>);
+#[derive(Debug, Default)]
+pub struct Interner(Mutex<HashMap<String, Result<Expr, ParseError>>>);
 
 impl Interner {
     /// The expression of `text`.
     pub fn parse(&self, text: &str) -> Result<Expr, ParseError> {
-        if let Some(known) = self.0.borrow().get(text) {
+        // Nothing is left half done in the table when a holder panics.
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known().get(text) {
             return known.clone();
         }
-        let parsed = text.parse();
-        self.0.borrow_mut().insert(text.to_owned(), parsed.clone());
+        let parsed: Result<Expr, ParseError> = text.parse();
+        known().insert(text.to_owned(), parsed.clone());
         parsed
     }
 }

@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use std::path::Path;
+
 use super::*;
 use crate::catalog::fixture::{KERNEL, project};
 use crate::diagnostic::{Colour, render_all};
@@ -906,7 +908,7 @@ fn the_schema_knows_exactly_the_keys_that_the_parser_knows() {
 proptest! {
     #[test]
     fn no_text_panics(text in "\\PC{0,80}") {
-        let _ = document(&text, &[]).map(|document| resolve(&document, &Catalog::default(), DeviceKind::Cpu));
+        let _ = document(&text, &[]).map(|document| resolve(&document, &Catalog::load(Path::new("/dev")), DeviceKind::Cpu));
     }
 
     #[test]
@@ -914,7 +916,7 @@ proptest! {
         let mut text = MANIFEST.to_owned();
         text.replace_range(at..(at + length).min(MANIFEST.len()), &with);
         if let Ok(document) = document(&text, &[])
-            && let Err(Error::Invalid(diagnostics)) = resolve(&document, &Catalog::default(), DeviceKind::Cpu) {
+            && let Err(Error::Invalid(diagnostics)) = resolve(&document, &Catalog::load(Path::new("/dev")), DeviceKind::Cpu) {
             prop_assert!(!diagnostics.is_empty());
             render_all(&diagnostics, Colour::Never);
         }
