@@ -9,7 +9,9 @@ use super::recorded::{self, RecordedError, Results, recorded};
 use crate::execute::RunFailure;
 use crate::model::protocol::FailureKind;
 use crate::model::{Mode, Tiling};
-use crate::plan::{self, BaselineSubject, BuildKeys, InstantiateError, Prepared, RunState, Subject, SubjectState};
+use crate::plan::{
+    self, BaselineSubject, BuildKeys, InstantiateError, Prepared, RunState, Stale, Subject, SubjectState,
+};
 use crate::report::{Baseline, Comparison, Input, Outcome, Run, StageCost};
 use crate::roofline::Cost;
 use crate::store::StoreError;
@@ -123,7 +125,8 @@ fn outcome(
         (RunState::Refused { reason }, _, _) => {
             Outcome::Failed { kind: FailureKind::OutOfMemory, reason: reason.clone() }
         }
-        (RunState::Fresh, Some(key), Some(kind)) => {
+        // What an interrupted session left is shown too: the table says over how many processes.
+        (RunState::Fresh | RunState::Stale(Stale::Incomplete { .. }), Some(key), Some(kind)) => {
             let records = workspace.ledger.store().get(kind, &key)?;
             if records.is_empty() {
                 not_run("its records did not check out and were set aside; run it again")

@@ -23,5 +23,6 @@ pub use ledger::{Ledger, record_kind};
 pub use machine::{Choice, Gpus, Machine, MachineError, gpus};
 pub use project::{CacheError, Project, ProjectError};
 pub use publish::{PublishError, Published, publish_experiment, publish_profile};
+pub use recorded::{RecordedError, check_baselines};
 pub use single::{ShapeError, single_shot_shape, verify_only};
 pub use stamp::is_published;

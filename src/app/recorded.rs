@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::manifest::{self, Experiment};
 use crate::model::record::Format;
 use crate::model::{DeviceId, KernelId, Mode, Shape};
 use crate::report::{Baseline, RESULTS_FORMAT, Recorded, Run};
@@ -56,6 +57,18 @@ pub(super) fn read(path: &Path) -> Result<Results, RecordedError> {
         return Err(RecordedError::Newer { path: path.to_owned(), major: results.format.major });
     }
     Ok(results)
+}
+
+/// Checks that every results file that `experiment` compares with can be used.
+///
+/// # Errors
+/// The first one that cannot.
+pub fn check_baselines(experiment: &Experiment) -> Result<(), RecordedError> {
+    let files = experiment.baselines.iter().filter_map(|baseline| match baseline {
+        manifest::Baseline::File(path) => Some(path),
+        _ => None,
+    });
+    files.into_iter().try_for_each(|path| read(path).map(drop))
 }
 
 /// The result of the same kernel, version, shape and mode as `run`; missing where `results`, read from `path`, has none.

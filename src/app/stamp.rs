@@ -30,6 +30,8 @@ struct RunInputs<'a> {
     mode: Mode,
     key: Option<Key>,
     is_skipped: bool,
+    /// It has all the sample sets that this experiment asks for.
+    is_complete: bool,
     sets: u32,
     /// Cost model and description come from the package.
     declaration: Option<Key>,
@@ -69,6 +71,7 @@ fn stamp(workspace: &Workspace<'_>, bench: &Bench) -> String {
             mode: run.mode,
             key: run.key,
             is_skipped: matches!(run.state, RunState::Skipped { .. }),
+            is_complete: matches!(run.state, RunState::Fresh),
             sets: sets(run.mode, run.key),
             declaration: workspace.project.catalog.package(&subject.id).ok().map(|package| package.declaration),
         })

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use super::args::{Global, Selection};
 use super::exit::{CliError, Exit};
 use super::output;
-use crate::app::{Bench, Choice, Ledger, Machine, Project, Workspace};
+use crate::app::{self, Bench, Choice, Ledger, Machine, Project, Workspace};
 use crate::device::gpu;
 use crate::diagnostic::Diagnostic;
 use crate::expr::Expr;
@@ -95,10 +95,12 @@ pub fn resolve(
     host: DeviceKind,
 ) -> Result<(Experiment, Vec<Diagnostic>), CliError> {
     let document = document(path, sets)?;
-    manifest::resolve(&document, &project.catalog, host).map_err(|error| match error {
+    let resolved = manifest::resolve(&document, &project.catalog, host).map_err(|error| match error {
         manifest::Error::Invalid(diagnostics) => CliError::Diagnostics(Exit::Usage, diagnostics),
         manifest::Error::NoDevice { diagnostic, .. } => CliError::Diagnostics(Exit::HostLacks, vec![*diagnostic]),
-    })
+    })?;
+    app::check_baselines(&resolved.0).map_err(CliError::usage)?;
+    Ok(resolved)
 }
 
 /// The filter of `--only`.

@@ -45,7 +45,10 @@ pub fn run(global: &Global, args: &DevlogArgs) -> Result<Exit, CliError> {
         output::json(&logs)?;
     }
     if exit == Exit::Stale && global.quiet < 2 {
-        output::note("mlarun: stale; `mlarun devlog` writes the blocks again from their records");
+        output::note(
+            "mlarun: stale; `mlarun devlog` writes blocks again from their records; a block without a record is written by a \
+             run with --devlog-add, or is to be deleted",
+        );
     }
     Ok(exit)
 }

@@ -1,7 +1,7 @@
 //! `mlarun MANIFEST…`: plan, execute, publish.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -27,6 +27,7 @@ pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, CliError> {
     if let Some(missing) = args.manifests.iter().find(|manifest| !manifest.exists()) {
         return Err(CliError::usage(format!("{}: there is no such manifest; nothing was run", missing.display())));
     }
+    check_names(&args.manifests, &args.selection.sets)?;
     let interrupted = context::interruptible()?;
     let mut exit = Exit::Success;
     for manifest in &args.manifests {
@@ -36,6 +37,22 @@ pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, CliError> {
         exit = exit.and(one(global, args, manifest, &interrupted)?);
     }
     Ok(exit)
+}
+
+/// Two experiments of one name would write one report.
+fn check_names(manifests: &[PathBuf], sets: &[String]) -> Result<(), CliError> {
+    let mut seen: BTreeMap<String, &Path> = BTreeMap::new();
+    for manifest in manifests.iter().filter(|_| manifests.len() > 1) {
+        let document = context::document(manifest, sets)?;
+        let Some(name) = document.name() else { continue };
+        if let Some(other) = seen.insert(name.to_owned(), manifest) {
+            let (one, other) = (manifest.display(), other.display());
+            return Err(CliError::usage(format!(
+                "{one} and {other} are both named `{name}`, and would write one report; rename one of them"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<AtomicBool>) -> Result<Exit, CliError> {

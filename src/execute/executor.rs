@@ -11,6 +11,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::process::{WaitId, WaitIdOptions};
+
 use crate::model::protocol::{Failure, FailureKind, Line, PROTOCOL, Phase, Request};
 
 /// Answers requests.
@@ -94,6 +96,7 @@ impl Executor for ProcessExecutor {
 /// A running worker. Dropping it kills the process with everything that it started.
 struct Worker {
     child: Child,
+    has_ended: bool,
     lines: Receiver<String>,
     said: Option<JoinHandle<String>>,
 }
@@ -125,14 +128,23 @@ impl Worker {
             }
         });
         let said = std::thread::spawn(move || tail(stderr));
-        let worker = Worker { child, lines, said: Some(said) };
+        let worker = Worker { child, has_ended: false, lines, said: Some(said) };
         let text = serde_json::to_vec(request).map_err(|error| broken(format!("the request: {error}")))?;
         // A worker that dies while it reads shows by its exit status, which says more than a broken pipe.
         drop(stdin.write_all(&text));
         Ok(worker)
     }
 
+    /// Waits for its end, and ends what kernels have started and left behind.
     fn wait(&mut self) -> Option<ExitStatus> {
+        if !self.has_ended {
+            self.has_ended = true;
+            let group = rustix::process::Pid::from_child(&self.child);
+            // Until its status is taken, the group's number is its own and nobody else's.
+            let is_over = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            let _ = rustix::process::waitid(WaitId::Pid(group), is_over);
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
         self.child.wait().ok()
     }
 
@@ -144,9 +156,9 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
+        if !self.has_ended {
             let group = rustix::process::Pid::from_child(&self.child);
-            // The process can end between the two calls; then there is nothing left to kill.
+            // It may have ended by itself; then there is nothing left to kill.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             self.wait();
         }

@@ -40,6 +40,13 @@ pub struct Document {
     diagnostics: Vec<Diagnostic>,
 }
 
+impl Document {
+    /// Name of the experiment, if it has one.
+    pub fn name(&self) -> Option<&str> {
+        Some(self.typed.experiment.as_ref()?.name.as_ref()?.value.as_str())
+    }
+}
+
 /// Why a manifest has no meaning here.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {

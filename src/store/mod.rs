@@ -152,23 +152,22 @@ impl Store {
         Ok(path)
     }
 
-    /// Reads every record again.
+    /// Reads every record again; what was set aside when the store was opened is reported too.
     ///
     /// # Errors
     /// A file cannot be read or set aside, or a newer mlarun wrote it.
     pub fn verify(&mut self) -> Result<Report, StoreError> {
-        let mut report = Report { sound: 0, set_aside: Vec::new() };
+        let mut sound = 0;
         for path in self.files.walk()?.into_keys() {
             let path = self.files.absolute(&path);
             match self.files.read(&path)? {
-                Found::Record(_) => report.sound += 1,
+                Found::Record(_) => sound += 1,
                 Found::Gone => {}
-                Found::Faulty(fault) => report.set_aside.push(self.files.set_aside(&path, &fault)?),
+                Found::Faulty(fault) => self.set_aside.push(self.files.set_aside(&path, &fault)?),
             }
         }
-        self.set_aside.extend(report.set_aside.iter().cloned());
         self.refresh()?;
-        Ok(report)
+        Ok(Report { sound, set_aside: self.set_aside.clone() })
     }
 
     /// Every record's row, by kernel, version, shape, mode and time.

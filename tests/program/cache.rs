@@ -131,6 +131,11 @@ fn every_record_is_verified() {
         .expect("set");
     project.mlarun(&["cache", "verify"]).expect(4).prints("1 record sound, 1 set aside").prints(&file);
     project.run().expect(0).says("measured copy");
+    // One of another size is found as soon as the store is opened.
+    let file = format!("out/store/records/event/{}", project.files("out/store/records/event")[0].display());
+    project.write(&file, "{");
+    project.mlarun(&["cache", "verify"]).expect(4).prints("1 record sound, 1 set aside").prints(&file);
+    project.run().expect(0).says("measured copy");
 }
 
 #[test]

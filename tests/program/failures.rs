@@ -140,3 +140,21 @@ fn a_tensor_larger_than_the_memory_is_refused_with_both_sizes_and_the_rest_runs(
     assert_eq!(line.matches("GiB").count(), 2, "{line}");
     assert!(line.contains("745058.1 GiB"), "{line}");
 }
+
+#[test]
+fn what_a_kernel_started_ends_with_its_worker() {
+    let project = with_bad_kernel(
+        "extern int fork(void); extern unsigned sleep(unsigned); if (row == 0 && fork() == 0) for (;;) sleep(1);",
+    );
+    project.run().expect(0).says("measured bad v0");
+    // Each of them has the kernel's module mapped, which lies below the project's folder.
+    let root = project.root().display().to_string();
+    let left: Vec<_> = std::fs::read_dir("/proc")
+        .expect("processes")
+        .flatten()
+        .filter(|entry| std::fs::read_to_string(entry.path().join("maps")).is_ok_and(|maps| maps.contains(&root)))
+        .filter(|entry| !std::fs::read_to_string(entry.path().join("stat")).is_ok_and(|stat| stat.contains(") Z ")))
+        .map(|entry| entry.file_name())
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}

@@ -241,3 +241,19 @@ fn a_kernel_may_be_a_link_and_only_its_contents_count() {
     project.edit("elsewhere.c", "i = 0;", "i = 0 ;");
     project.run().expect(0).says("1 to do");
 }
+
+#[test]
+fn a_report_of_another_state_is_written_again() {
+    let project = Project::new();
+    project.run().expect(0);
+    let complete = project.read("out/experiments/rows/report.md");
+    // As an interrupted session that was to take more sample sets leaves it.
+    project.edit(MANIFEST, "rounds  = 1", "rounds = 2");
+    project.mlarun(&["report", MANIFEST]).expect(0);
+    let report = project.read("out/experiments/rows/report.md");
+    assert!(report.contains("1 measured"), "numbers that are there are shown: {report}");
+    project.write("out/experiments/rows/report.md", "of another state");
+    project.edit(MANIFEST, "rounds = 2", "rounds = 1");
+    project.run().expect(0).says_nothing_of("measured copy");
+    assert_eq!(project.read("out/experiments/rows/report.md"), complete);
+}

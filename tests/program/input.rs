@@ -198,3 +198,23 @@ fn cuda_on_a_host_without_a_gpu() {
     let ended = project.run();
     assert!(matches!(ended.code, Some(2 | 3)), "{ended:?}");
 }
+
+#[test]
+fn a_baseline_file_that_cannot_be_used_is_refused_before_anything_runs() {
+    let project = Project::new();
+    project.edit(MANIFEST, "rounds  = 1", "rounds = 1\nbaselines = [\"old.json\"]");
+    for text in ["{", "{}", "{\"format\": {\"major\": 99, \"minor\": 0}, \"runs\": []}"] {
+        project.write("experiments/old.json", text);
+        for arguments in [&["check", MANIFEST][..], &["plan", MANIFEST], &[MANIFEST]] {
+            project.mlarun(arguments).expect(2).says("old.json").says_nothing_of("compiling");
+        }
+    }
+}
+
+#[test]
+fn two_experiments_of_one_name_are_refused() {
+    let project = Project::new();
+    project.write("experiments/twin.toml", &project.read(MANIFEST));
+    let refused = project.mlarun(&[MANIFEST, "experiments/twin.toml"]).expect(2).says("are both named `rows`");
+    drop(refused.says_nothing_of("compiling"));
+}
