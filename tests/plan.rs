@@ -475,6 +475,13 @@ fn profilers_of_gpus_are_skipped_and_too_large_tensors_refused() {
     let refused = fixture.planned("kernels = [\"plain\"]\n[shapes]\nrows = [1000000]\n", &Memory::default());
     let RunState::Refused { reason } = &refused.subjects[0].runs[0].state else { panic!("{refused:#?}") };
     assert!(reason.contains("GiB and A CPU offers 1.0 GiB"), "{reason}");
+    let beyond = fixture.planned(
+        "kernels = [\"plain\"]\n[shapes]\nrows = [8]\ncolumns = [8, 1000000000000000000]\n",
+        &Memory::default(),
+    );
+    assert_eq!((beyond.counts().refused, beyond.counts().stale), (1, 1), "{beyond:#?}");
+    let RunState::Refused { reason } = &beyond.subjects[1].runs[0].state else { panic!("{beyond:#?}") };
+    assert!(reason.contains("exceeds 64 bits"), "{reason}");
 }
 
 #[test]

@@ -502,7 +502,11 @@ impl<'a> Decider<'a> {
     }
 
     fn subject(&self, want: Want<'_>) -> Result<Subject, PlanError> {
-        let (state, runs) = self.state(&want)?;
+        let (state, runs) = match self.state(&want) {
+            // As what is merely too large for the memory: it is refused, and the others are planned.
+            Err(PlanError::Instantiate(error @ InstantiateError::TooLarge { .. })) => refused(&want, error.to_string()),
+            decided => decided?,
+        };
         let Want { package, shape, label, listed, group, previous, .. } = want;
         Ok(Subject { id: package.id.clone(), shape, label, listed, group, previous, state, runs })
     }
@@ -511,9 +515,7 @@ impl<'a> Decider<'a> {
         let Want { package, shape, .. } = want;
         let (prepared, tunings) = self.decide(package, shape)?;
         if let Some(reason) = too_large(&prepared, self.setting.device) {
-            let runs =
-                want.modes.iter().map(|&mode| Run::without_key(mode, RunState::Refused { reason: reason.clone() }));
-            return Ok((SubjectState::Refused { reason: reason.clone() }, runs.collect()));
+            return Ok(refused(want, reason));
         }
         let floor_ns = prepared.floor_ns(self.setting);
         if !tunings.is_empty() {
@@ -595,6 +597,13 @@ impl<'a> Decider<'a> {
         }
         run
     }
+}
+
+/// A subject that cannot run here.
+fn refused(want: &Want<'_>, reason: String) -> (SubjectState, Vec<Run>) {
+    let run = |&mode| Run::without_key(mode, RunState::Refused { reason: reason.clone() });
+    let runs = want.modes.iter().map(run).collect();
+    (SubjectState::Refused { reason }, runs)
 }
 
 impl Run {
