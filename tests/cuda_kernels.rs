@@ -71,7 +71,7 @@ fn every_kernel_compiles_for_every_architecture_without_spills() {
             }
             Err(error) => panic!("{error}"),
         };
-        let support = backend.support(mlarun::worker::SUPPORT_SOURCE, scratch.path(), &patience);
+        let support = backend.support(mlarun::model::protocol::SUPPORT_SOURCE, scratch.path(), &patience);
         assert!(support.expect("mlarun's own code compiles").is_file());
         let root = root_scope(&device);
         let mut builds = std::collections::BTreeMap::new();

@@ -14,10 +14,9 @@ use crate::device::gpu::{self, GpuError};
 use crate::device::peaks::{self, PeaksError};
 use crate::device::{Host, HostError, git, probe};
 use crate::execute::{ExecuteError, Executor as _, ProcessExecutor};
-use crate::model::protocol::{GpuInfo, GpuRequest, Line, PROTOCOL, Request, Task};
+use crate::model::protocol::{GpuInfo, GpuRequest, Line, PROTOCOL, Request, SUPPORT_SOURCE, Task};
 use crate::model::record::Environment;
 use crate::model::{DeviceKind, Peaks};
-use crate::worker;
 
 /// Device, compiler and peaks of this host.
 #[derive(Debug)]
@@ -62,6 +61,12 @@ pub enum MachineError {
     Gpu(#[from] GpuError),
     #[error(transparent)]
     Peaks(#[from] PeaksError),
+}
+
+/// What kernels run on where nothing is asked for: a GPU where there may be one that this program can use.
+pub fn default_kind() -> DeviceKind {
+    let may_have_gpu = cfg!(feature = "cuda") && gpu::may_be_present(Path::new("/"));
+    if may_have_gpu { DeviceKind::Gpu } else { DeviceKind::Cpu }
 }
 
 /// Time after which a driver that does not answer is given up.
@@ -122,7 +127,7 @@ impl Machine {
         let limit = project.conf.protocol.limits.compile();
         let patience = Patience { limit, interrupted: Arc::default(), guard: None };
         let backend = Cuda::find(&architecture, &project.cache(), choice.worker, &patience)?;
-        let support = backend.support(worker::SUPPORT_SOURCE, &project.cache(), &patience)?;
+        let support = backend.support(SUPPORT_SOURCE, &project.cache(), &patience)?;
         let peaks = project.conf.devices.peaks(&chosen.name);
         let gpu = Some(GpuRequest { uuid: chosen.uuid.clone(), support });
         Ok(Machine { host, backend: Box::new(backend), peaks, gpu })

@@ -20,7 +20,7 @@ pub use calibrate::{CalibrateError, calibrate};
 pub use experiment::{Bench, BenchError, Control, Finished, Workspace, protocols};
 pub use explain::{Since, reasons, since};
 pub use ledger::{Ledger, record_kind};
-pub use machine::{Choice, Gpus, Machine, MachineError, gpus};
+pub use machine::{Choice, Gpus, Machine, MachineError, default_kind, gpus};
 pub use project::{CacheError, Project, ProjectError};
 pub use publish::{PublishError, Published, publish_experiment, publish_profile};
 pub use recorded::{RecordedError, check_baselines};

@@ -11,9 +11,8 @@ use std::sync::atomic::AtomicBool;
 
 use super::experiment::{Bench, BenchError, Control, Workspace};
 use super::publish::{PublishError, PublishedProfile, publish_profile};
-use super::{Choice, Ledger, Machine, MachineError, Project, ProjectError};
+use super::{Choice, Ledger, Machine, MachineError, Project, ProjectError, default_kind};
 use crate::catalog::LookupError;
-use crate::device::gpu;
 use crate::device::lease::{self, LeaseError, Waiting};
 use crate::execute::RunFailure;
 use crate::manifest::{ClockPolicy, Clocks, Devlog, Experiment, ProtocolOverrides, Selection};
@@ -101,9 +100,7 @@ impl Profiler {
     /// There is no project, the host lacks something, or out/ cannot be written to.
     pub fn open(start: &Path, worker: PathBuf) -> Result<Profiler, ProfileError> {
         let project = Project::open(start, None, None)?;
-        let has_gpu = cfg!(feature = "cuda") && gpu::may_be_present(Path::new("/"));
-        let kind = if has_gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
-        let machine = Machine::probe(&project, Choice { kind, gpu: None, worker: &worker })?;
+        let machine = Machine::probe(&project, Choice { kind: default_kind(), gpu: None, worker: &worker })?;
         let ledger = Ledger::open(&project)?;
         Ok(Profiler { project, machine, ledger, worker })
     }

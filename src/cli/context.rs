@@ -8,7 +8,6 @@ use super::args::{Global, Selection};
 use super::exit::{CliError, Exit};
 use super::output;
 use crate::app::{self, Bench, Choice, Ledger, Machine, Project, Workspace};
-use crate::device::gpu;
 use crate::diagnostic::Diagnostic;
 use crate::expr::Expr;
 use crate::manifest::{self, Document, Experiment, Source};
@@ -29,8 +28,7 @@ pub fn host_kind(global: &Global) -> DeviceKind {
     match global.device.as_deref() {
         Some("cpu") => DeviceKind::Cpu,
         Some(_) => DeviceKind::Gpu,
-        None if cfg!(feature = "cuda") && gpu::may_be_present(Path::new("/")) => DeviceKind::Gpu,
-        None => DeviceKind::Cpu,
+        None => app::default_kind(),
     }
 }
 

@@ -46,10 +46,6 @@ mod verify;
 
 use std::process::ExitCode;
 
-/// Source of the kernels that the worker itself uses on a GPU: inputs, formulas, reference, clocks. Whoever sends a request
-/// compiles it for that GPU.
-pub const SUPPORT_SOURCE: &str = include_str!("cuda/support.cu");
-
 /// Serves one request. Exit code 0 when the protocol was followed, whatever the outcome of the task.
 pub fn main() -> ExitCode {
     match serve::serve() {

@@ -70,17 +70,12 @@ impl Cuda {
         let ask = || ask(worker, &toolkit, patience);
         let Answer { version: (major, minor), architectures } =
             Answers::new(cache).get_or_ask(&name, &identity, ask)?;
+        let version = format!("NVRTC {major}.{minor}");
         let number = architecture.trim_start_matches("sm_").trim_end_matches(|suffix: char| !suffix.is_ascii_digit());
         if !architectures.iter().any(|known| known.to_string() == number) {
-            let version = format!("NVRTC {major}.{minor}");
             return Err(CudaError::Architecture { version, architecture: architecture.to_owned() });
         }
-        let compiler = CompilerId {
-            version: format!("NVRTC {major}.{minor}"),
-            target: architecture.to_owned(),
-            arguments: Vec::new(),
-            native: identity,
-        };
+        let compiler = CompilerId { version, target: architecture.to_owned(), arguments: Vec::new(), native: identity };
         let mut standard_flags = vec![format!("--gpu-architecture={architecture}")];
         standard_flags.extend(FLAGS.map(str::to_owned));
         // What comes out of the compiler's own cache comes without what ptxas says of registers and spills.
@@ -108,22 +103,37 @@ impl Cuda {
         }
         fs::create_dir_all(&folder).map_err(io(&folder))?;
         let temporary = tempfile::tempdir_in(&folder).map_err(io(&folder))?;
-        let system = self.toolkit.include.iter().map(|include| format!("--include-path={}", include.display()));
-        let request = CompileRequest {
-            name: "support.cu".to_owned(),
-            source: source.to_owned(),
-            options: self.toolchain.standard_flags.iter().cloned().chain(system).collect(),
-            into: temporary.path().to_owned(),
-        };
-        let lines = serve(&self.worker, &self.toolkit, Task::Compile(request), None, patience)?;
-        if let Some(failure) = lines.into_iter().find_map(|line| match line {
-            Line::Failed(failure) => Some(failure),
-            _ => None,
-        }) {
-            return Err(refused(Path::new("support.cu"), &self.toolchain.compiler, failure));
-        }
+        let name = Path::new("support.cu");
+        self.nvrtc(name, name, source, &self.toolchain.standard_flags, temporary.path(), patience)?;
         fs::rename(temporary.path().join(MODULE), &published).map_err(io(&published))?;
         Ok(published)
+    }
+
+    /// Compiles the text `unit`, which messages call `name`, into module and PTX of `folder`, and returns the compiler's
+    /// messages. What is refused is the fault of the file `source`.
+    fn nvrtc(
+        &self,
+        source: &Path,
+        name: &Path,
+        unit: &str,
+        options: &[String],
+        folder: &Path,
+        patience: &Patience,
+    ) -> Result<String, BuildError> {
+        let system = self.toolkit.include.iter().map(|include| format!("--include-path={}", include.display()));
+        let request = CompileRequest {
+            name: name.display().to_string(),
+            source: unit.to_owned(),
+            options: options.iter().cloned().chain(system).collect(),
+            into: folder.to_owned(),
+        };
+        let lines = serve(&self.worker, &self.toolkit, Task::Compile(request), Some(folder), patience)?;
+        let answer = lines.into_iter().find_map(|line| match line {
+            Line::Compiled { log } => Some(Ok(log)),
+            Line::Failed(failure) => Some(Err(failure)),
+            _ => None,
+        });
+        answer.unwrap_or_else(|| Err(silent())).map_err(|failure| refused(source, &self.toolchain.compiler, failure))
     }
 
     /// The compiler's options for `stage`, as they are recorded: headers of the toolkit are named by `$CUDA`.
@@ -178,23 +188,8 @@ impl Backend for Cuda {
         let command =
             format!("nvrtc {} --include-path=$CUDA/include {UNIT}\n", process::words(options.iter().map(OsStr::new)));
         fs::write(folder.join("command.txt"), command).map_err(io(folder))?;
-        let system = self.toolkit.include.iter().map(|include| format!("--include-path={}", include.display()));
-        let request = CompileRequest {
-            name: UNIT.to_owned(),
-            source: material.caller.clone(),
-            options: options.iter().cloned().chain(system).collect(),
-            into: folder.to_owned(),
-        };
-        let lines = serve(&self.worker, &self.toolkit, Task::Compile(request), Some(folder), into.patience)?;
-        let log = match lines.into_iter().find_map(|line| match line {
-            Line::Compiled { log } => Some(Ok(log)),
-            Line::Failed(failure) => Some(Err(failure)),
-            _ => None,
-        }) {
-            Some(Ok(log)) => log,
-            Some(Err(failure)) => return Err(refused(&stage.source, &self.toolchain.compiler, failure)),
-            None => return Err(refused(&stage.source, &self.toolchain.compiler, silent())),
-        };
+        let name = Path::new(UNIT);
+        let log = self.nvrtc(&stage.source, name, &material.caller, &options, folder, into.patience)?;
         let resources: BTreeMap<String, ptxas::Resources> = ptxas::resources(&log);
         let path = folder.join(RESOURCES);
         let json =
@@ -234,7 +229,7 @@ fn ask(worker: &Path, toolkit: &Toolkit, patience: &Patience) -> Result<Answer, 
     Err(failed(silent()))
 }
 
-/// Identity of library and headers by names, sizes and times of change: what a toolkit makes, it makes from these.
+/// Identity of library and headers by names and sizes: what a toolkit makes, it makes from these.
 fn identity(toolkit: &Toolkit) -> Result<Key, CudaError> {
     let failed = |folder: &Path| {
         let path = folder.to_owned();
