@@ -203,11 +203,11 @@ fn the_written_command_makes_the_same_module() {
     let built = project.build(&project.stage()).expect("built");
     let command = fs::read_to_string(built.folder.join("command.txt")).expect("a command");
     assert!(!command.contains(&project.root().display().to_string()), "{command}");
-    let before = fs::read(built.module()).expect("a module");
-    fs::remove_file(built.module()).expect("removed");
+    let before = fs::read(built.module().path).expect("a module");
+    fs::remove_file(built.module().path).expect("removed");
     let done = std::process::Command::new("sh").arg("-c").arg(&command).current_dir(project.root()).status();
     assert!(done.expect("a shell").success(), "{command}");
-    assert!(before == fs::read(built.module()).expect("made again"), "the module differs");
+    assert!(before == fs::read(built.module().path).expect("made again"), "the module differs");
 }
 
 #[test]

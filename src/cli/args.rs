@@ -105,6 +105,15 @@ pub struct RunArgs {
     /// Add this device's blocks to the dev logs under docs/kernels
     #[arg(long)]
     pub devlog_add: bool,
+    /// Also write all that is met outside mlarun (files, host, compilers, workers' answers) to a new file, for a replay
+    /// elsewhere or a bug report; names of host and user are left out
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dry_run", "replay"])]
+    pub record: Option<PathBuf>,
+    /// Repeat a recorded call from its recording alone, anywhere; results go to a new folder, which --out can name
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "manifests", "sets", "only", "remeasure", "dry_run", "keep_going", "fail_fast", "no_wait", "devlog_add",
+    ])]
+    pub replay: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -2,6 +2,7 @@
 
 mod args;
 mod cache;
+mod carry_out;
 mod check;
 mod context;
 mod device;
@@ -14,6 +15,7 @@ mod output;
 mod plan;
 mod profile;
 mod progress;
+mod replay;
 mod report;
 mod run;
 mod show;

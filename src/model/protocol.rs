@@ -1,7 +1,7 @@
 //! What the runner and a worker process say to one another: one JSON request, then JSON lines as the answer.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,31 @@ pub struct Request {
     /// The GPU that stages run on; `None` runs them on the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuRequest>,
+}
+
+impl Request {
+    /// The same request with every path of this host replaced by what `alias` gives for it.
+    #[must_use]
+    pub fn with_paths(mut self, alias: impl Fn(&Path) -> PathBuf) -> Request {
+        let replace = |path: &mut PathBuf| *path = alias(path);
+        let check = |check: &mut Check| check.reference_cache.iter_mut().for_each(replace);
+        let modules = |launchable: &mut Launchable| launchable.modules.iter_mut().for_each(replace);
+        match &mut self.task {
+            Task::Verify { launchable, check: of }
+            | Task::Event { launchable, check: of, .. }
+            | Task::Annotation { launchable, check: of, .. } => {
+                modules(launchable);
+                check(of);
+            }
+            Task::Tune { candidates, .. } => {
+                candidates.iter_mut().for_each(|candidate| modules(&mut candidate.launchable));
+            }
+            Task::Compile(compile) => replace(&mut compile.into),
+            Task::Probe | Task::Toolkit => {}
+        }
+        self.gpu.iter_mut().for_each(|gpu| replace(&mut gpu.support));
+        self
+    }
 }
 
 /// Which GPU, and what the worker needs there besides the kernel.
@@ -72,6 +97,21 @@ pub enum Task {
     Toolkit,
     /// Compiles one translation unit with NVRTC. Needs no GPU.
     Compile(CompileRequest),
+}
+
+impl Task {
+    /// Word for it, for messages.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Task::Verify { .. } => "a verification",
+            Task::Event { .. } => "a sample set of event mode",
+            Task::Annotation { .. } => "an annotation",
+            Task::Tune { .. } => "a tuning",
+            Task::Probe => "the GPUs",
+            Task::Toolkit => "the CUDA compiler",
+            Task::Compile(_) => "a compile",
+        }
+    }
 }
 
 /// One translation unit of CUDA C++.
@@ -338,6 +378,8 @@ pub enum FailureKind {
     Launch,
     /// The worker broke the protocol, or the operating system refused something.
     Internal,
+    /// A recording is replayed that does not hold the answer.
+    Unrecorded,
 }
 
 impl FailureKind {

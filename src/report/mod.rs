@@ -19,7 +19,7 @@ mod tests;
 pub use analysis::AnalysisError;
 pub use bottleneck::{Bottleneck, Diagnosis, Evidence, diagnose};
 pub use input::{Baseline, Comparison, Input, Outcome, Recorded, Run, StageCost};
-pub use render::{RenderError, Renderer};
+pub use render::{RenderError, Renderer, template_texts};
 pub use results::RESULTS_FORMAT;
 
 use crate::conf::Thresholds;

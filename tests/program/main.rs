@@ -10,6 +10,7 @@ mod interrupt;
 mod lease;
 mod profile;
 mod project;
+mod recording;
 mod reports;
 mod repository;
 mod run;
