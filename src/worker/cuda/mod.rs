@@ -21,6 +21,7 @@ mod probe;
 mod reference;
 mod rig;
 mod support;
+mod tensor_map;
 mod tools;
 
 use driver::Context;
