@@ -208,12 +208,12 @@ impl TensorMap {
         }
         let bytes = buffer.dtype.bytes();
         let row = bytes * buffer.dims.last().copied().unwrap_or(0);
-        if dims > 1 && row % STEP != 0 {
+        if dims > 1 && !row.is_multiple_of(STEP) {
             return Err(format!("a row of `{name}` has {row} bytes, which is no multiple of {STEP}"));
         }
         let inner = bytes * u64::from(self.extents.last().copied().unwrap_or(0));
         let swizzle = u64::from(self.swizzle_bytes);
-        if inner % STEP != 0 || (swizzle > 0 && inner > swizzle) {
+        if !inner.is_multiple_of(STEP) || (swizzle > 0 && inner > swizzle) {
             return Err(format!(
                 "a row of the box of `{name}` has {inner} bytes; it must be a multiple of {STEP}{}",
                 if swizzle > 0 { format!(" and at most the {swizzle} bytes of the swizzle") } else { String::new() }
