@@ -134,6 +134,8 @@ pub enum Command {
     List(ListArgs),
     /// Show everything that is recorded of a run
     Show(ShowArgs),
+    /// Compare two recorded results field by field
+    Diff(DiffArgs),
     /// Say why a run is fresh or stale, what was tuned for it, and where its records are
     Explain(ExplainArgs),
     /// Look after recorded results and caches
@@ -323,6 +325,17 @@ pub struct ShowArgs {
     /// Key of a run or a subject, or the first digits of it
     #[arg(value_name = "RUN")]
     pub key: String,
+}
+
+/// `mlarun diff`
+#[derive(Debug, Clone, Args)]
+pub struct DiffArgs {
+    /// Key of a run or a subject, or the first digits of it
+    #[arg(value_name = "A")]
+    pub a: String,
+    /// Another one
+    #[arg(value_name = "B")]
+    pub b: String,
 }
 
 /// `mlarun explain`

@@ -7,6 +7,7 @@ mod check;
 mod context;
 mod device;
 mod devlog;
+mod diff;
 mod exit;
 mod explain;
 mod list;
@@ -69,6 +70,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Some(Command::Devlog(args)) => devlog::run(global, &args),
         Some(Command::List(args)) => list::run(global, &args),
         Some(Command::Show(args)) => show::run(global, &args),
+        Some(Command::Diff(args)) => diff::run(global, &args),
         Some(Command::Explain(args)) => explain::run(global, &args),
         Some(Command::Cache(args)) => cache::run(global, &args),
         Some(Command::Device(args)) => device::run(global, &args),

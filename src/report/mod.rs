@@ -4,6 +4,7 @@
 mod analysis;
 mod bottleneck;
 pub mod devlog;
+mod differences;
 mod input;
 pub mod numbers;
 mod render;

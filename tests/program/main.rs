@@ -7,6 +7,7 @@ mod failures;
 mod freshness;
 mod input;
 mod interrupt;
+mod kills;
 mod lease;
 mod profile;
 mod project;
