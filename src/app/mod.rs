@@ -15,6 +15,7 @@ mod publish;
 mod recorded;
 mod single;
 mod stamp;
+mod verify;
 
 pub use calibrate::{CalibrateError, calibrate};
 pub use experiment::{Bench, BenchError, Control, Finished, Workspace, protocols};
@@ -26,3 +27,4 @@ pub use publish::{PublishError, Published, publish_experiment, publish_profile};
 pub use recorded::{RecordedError, check_baselines};
 pub use single::{ShapeError, single_shot_shape, verify_only};
 pub use stamp::is_published;
+pub use verify::{SanitizerError, Verified, VerifyError};

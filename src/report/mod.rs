@@ -9,6 +9,7 @@ pub mod numbers;
 mod render;
 mod results;
 mod summary;
+mod verification;
 mod view;
 
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub use bottleneck::{Bottleneck, Diagnosis, Evidence, diagnose};
 pub use input::{Baseline, Comparison, Input, Outcome, Recorded, Run, StageCost};
 pub use render::{RenderError, Renderer};
 pub use results::RESULTS_FORMAT;
+pub use verification::{Verdict, VerificationReport, VerifiedRow, VerifiedSubject};
 
 use crate::conf::Thresholds;
 use analysis::{Analysis, analyse};

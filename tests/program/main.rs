@@ -14,3 +14,4 @@ mod reports;
 mod repository;
 mod run;
 mod tuning;
+mod verify;
