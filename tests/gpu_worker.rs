@@ -102,7 +102,11 @@ fn event() -> Task {
         batch_window_ns: 1,
         flush_bytes: 0,
     };
-    Task::Event { launchable: launchable(), protocol, check: Check { max_rows: None, seed: 1, reference_cache: None } }
+    Task::Event {
+        launchable: launchable(),
+        protocol,
+        check: Check { max_rows: None, seed: 1, reference_cache: None, without_bands: false },
+    }
 }
 
 #[test]
@@ -324,7 +328,7 @@ fn reference(formula: ReferenceFormula, output: usize) -> Reference {
 }
 
 fn everything() -> Check {
-    Check { max_rows: None, seed: 1, reference_cache: None }
+    Check { max_rows: None, seed: 1, reference_cache: None, without_bands: false }
 }
 
 #[test]

@@ -149,6 +149,7 @@ impl<'a> Workspace<'a> {
             program: control.worker.clone(),
             silence_limit: limit,
             interrupted: Arc::clone(&control.interrupted),
+            wrapper: None,
         };
         let interrupted = Arc::clone(&control.interrupted);
         let guard = Some(control.worker.clone());

@@ -87,8 +87,12 @@ pub fn gpus(project: &Project, worker: &Path) -> Result<Gpus, MachineError> {
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let state = gpu::state(Path::new("/"), visible.as_deref());
     Answers::new(&project.cache()).get_or_ask("gpus", &state, || {
-        let executor =
-            ProcessExecutor { program: worker.to_owned(), silence_limit: DRIVER_LIMIT, interrupted: Arc::default() };
+        let executor = ProcessExecutor {
+            program: worker.to_owned(),
+            silence_limit: DRIVER_LIMIT,
+            interrupted: Arc::default(),
+            wrapper: None,
+        };
         let request = Request { protocol: PROTOCOL, task: Task::Probe, cores: Vec::new(), gpu: None };
         let lines = executor.execute(&request, &mut |_| {})?;
         let found = lines.into_iter().find_map(|line| match line {

@@ -16,6 +16,7 @@ mod recorded;
 mod single;
 mod stamp;
 mod tape;
+mod verify;
 
 pub use calibrate::{CalibrateError, calibrate};
 pub use experiment::{Bench, BenchError, Control, Finished, Workspace, protocols};
@@ -28,3 +29,4 @@ pub use recorded::{RecordedError, check_baselines};
 pub use single::{ShapeError, single_shot_shape, verify_only};
 pub use stamp::is_published;
 pub use tape::{Replayed, Tape, TapeError, record, set_up};
+pub use verify::{SanitizerError, Verified, VerifyError};

@@ -126,6 +126,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Profile one kernel at one shape
     Profile(ProfileArgs),
+    /// Verify every kernel of experiments against the float64 reference, and measure nothing
+    Verify(VerifyArgs),
     /// Write the reports of experiments again, without running anything
     Report(ReportArgs),
     /// Regenerate dev logs from recorded results, or check them
@@ -180,6 +182,30 @@ pub struct CheckArgs {
     pub sets: Vec<String>,
 }
 
+/// `mlarun verify`
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "A kernel whose tiling was tuned is verified with that tiling, any other with its declared default: \
+verifying never tunes. Outputs are compared whole on the kernel's reduced shape and by sampled rows on the shape itself. \
+memcheck watches both shapes, racecheck the reduced one. --remeasure verifies again what is recorded as right."
+)]
+pub struct VerifyArgs {
+    /// Experiment manifests
+    #[arg(value_name = "MANIFEST", required = true)]
+    pub manifests: Vec<PathBuf>,
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Verify once more under compute-sanitizer, each time [tools: memcheck,racecheck]
+    #[arg(long, value_name = "TOOLS", num_args = 0..=1, require_equals = true, default_missing_value = "memcheck,racecheck")]
+    pub sanitize: Option<String>,
+    /// Stop at the first kernel that is not right
+    #[arg(long)]
+    pub fail_fast: bool,
+    /// Refuse to start while another mlarun measures on this host, instead of waiting
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
 /// `mlarun profile`
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Parameters of the kernel are options of the form --NAME=VALUE or --NAME VALUE, e.g. --b=32 \
@@ -195,6 +221,9 @@ pub struct ProfileArgs {
     /// Only verify the output (with --prof_type=disabled)
     #[arg(long)]
     pub check: bool,
+    /// Verify once more under compute-sanitizer (with --prof_type=disabled) [tools: memcheck,racecheck]
+    #[arg(long, value_name = "TOOLS", num_args = 0..=1, require_equals = true, default_missing_value = "memcheck,racecheck")]
+    pub sanitize: Option<String>,
     /// Language of the kernel [default: c on a CPU, cuda on a GPU]
     #[arg(long, value_name = "LANGUAGE")]
     pub language: Option<Language>,

@@ -20,6 +20,7 @@ mod replay;
 mod report;
 mod run;
 mod show;
+mod verify;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -66,6 +67,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Some(Command::Plan(args)) => plan::run(global, &args),
         Some(Command::Check(args)) => check::run(global, &args),
         Some(Command::Profile(args)) => profile::run(global, &args),
+        Some(Command::Verify(args)) => verify::run(global, &args),
         Some(Command::Report(args)) => report::run(global, &args),
         Some(Command::Devlog(args)) => devlog::run(global, &args),
         Some(Command::List(args)) => list::run(global, &args),

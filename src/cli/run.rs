@@ -66,7 +66,8 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
     let experiment = context::experiment(global, manifest, &args.selection.sets, &project)?;
     let mut opened = Opened::of(global, project, experiment.device)?;
     let only = context::only(&args.selection)?;
-    let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true };
+    let wanted =
+        Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true, ..Wanted::default() };
     let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;
     context::warn_of_nothing(global, &args.selection, &bench);
     if args.dry_run {
@@ -178,7 +179,7 @@ pub fn calibrate_once(global: &Global, opened: &mut Opened, interrupted: &Arc<At
 /// Exit code of a failed run.
 pub fn failure_exit(kind: FailureKind) -> Exit {
     match kind {
-        FailureKind::WrongOutput | FailureKind::CannotTell => Exit::WrongOutput,
+        FailureKind::WrongOutput | FailureKind::CannotTell | FailureKind::Sanitizer => Exit::WrongOutput,
         FailureKind::Unsupported => Exit::HostLacks,
         _ => Exit::RunsFailed,
     }

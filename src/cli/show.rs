@@ -135,11 +135,16 @@ fn median(ns: &[f64]) -> String {
 
 fn verification(of: &str, verification: &crate::model::protocol::Verification) -> String {
     format!(
-        "  {of}: relative error {:.2e}, worst row {:.2e}, {} of {} rows compared, output {}\n",
+        "  {of}: relative error {:.2e}, worst row {:.2e}, {} of {} rows compared, output {}{}\n",
         verification.relative_frobenius,
         verification.worst_row,
         verification.rows_compared,
         verification.rows_total,
-        verification.output_sha256.get(..12).unwrap_or_default()
+        verification.output_sha256.get(..12).unwrap_or_default(),
+        match verification.same_bits {
+            Some(true) => ", the same bits twice",
+            Some(false) => ", not deterministic: two launches left different bits",
+            None => "",
+        }
     )
 }

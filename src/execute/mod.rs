@@ -5,8 +5,10 @@
 
 pub mod event;
 pub mod executor;
+mod sanitize;
 mod session;
 mod tune;
+mod verify;
 
 use std::time::Duration;
 
@@ -19,7 +21,8 @@ use crate::model::{Choices, KernelId, Key, Shape};
 use crate::plan::space::TuneTarget;
 
 pub use event::{Event, Name, Observer};
-pub use executor::{ExecuteError, Executor, ProcessExecutor};
+pub use executor::{ExecuteError, Executor, ProcessExecutor, Wrapper};
+pub use sanitize::Sanitizer;
 pub use session::{Outcome, RunFailure, Session, SessionError, Tools};
 pub use tune::{Trial, TrialsError};
 

@@ -161,6 +161,10 @@ pub struct Check {
     pub seed: u64,
     /// Folder in which float64 reference rows are kept between processes; `None` keeps none.
     pub reference_cache: Option<PathBuf>,
+    /// On a GPU: buffers stand alone, without guard bands, so that a tool that watches memory sees every access beside
+    /// one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_bands: bool,
 }
 
 /// One tiling to be timed; only the stage `stage` runs when it is given (with poisoned scratch replaced by inputs of
@@ -314,6 +318,10 @@ pub struct Verification {
     pub rows_total: u64,
     /// SHA-256 of the whole output.
     pub output_sha256: String,
+    /// An earlier launch of the same process, with poison between the two, left the same bits; `None` where nothing was
+    /// compared. A kernel of which this is `false` is right and not deterministic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub same_bits: Option<bool>,
 }
 
 /// Hardware counters, or the reason for their absence.
@@ -362,6 +370,8 @@ pub enum FailureKind {
     WrongOutput,
     /// The check cannot tell a right output from a trivial one (all zero, constant).
     CannotTell,
+    /// A sanitizer found a fault, e.g. a read beside a buffer, whatever the output.
+    Sanitizer,
     /// The module does not load or lacks the entry function.
     Load,
     /// The compiler refused the source.

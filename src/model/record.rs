@@ -122,6 +122,17 @@ pub enum Body {
     Verification { whole: Verification, own_shape: Verification },
 }
 
+impl Body {
+    /// How the output agrees with the reference at the run's own shape.
+    pub const fn verification(&self) -> &Verification {
+        match self {
+            Body::Event(set) => &set.verification,
+            Body::Annotation(pass) => &pass.verification,
+            Body::Verification { own_shape, .. } => own_shape,
+        }
+    }
+}
+
 /// Samples of one fresh process: the atom of every measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SampleSet {

@@ -123,6 +123,8 @@ pub struct Wanted<'a> {
     pub remeasure: bool,
     /// Plan the next lower version of every listed kernel too: its dev log compares with it.
     pub dev_logs: bool,
+    /// Take the defaults of a tiling space that nothing was tuned in yet, instead of waiting for a tuning.
+    pub untuned: bool,
 }
 
 /// The ordered graph of an experiment.
@@ -520,7 +522,7 @@ impl<'a> Decider<'a> {
             return Ok(refused(want, reason));
         }
         let floor_ns = prepared.floor_ns(self.setting);
-        if !tunings.is_empty() {
+        if !tunings.is_empty() && !self.wanted.untuned {
             let runs = want
                 .modes
                 .iter()

@@ -59,6 +59,7 @@ fn verification() -> Verification {
         rows_compared: 128,
         rows_total: 128,
         output_sha256: "00".repeat(32),
+        same_bits: None,
     }
 }
 

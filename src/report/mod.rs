@@ -10,6 +10,7 @@ pub mod numbers;
 mod render;
 mod results;
 mod summary;
+mod verification;
 mod view;
 
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub use bottleneck::{Bottleneck, Diagnosis, Evidence, diagnose};
 pub use input::{Baseline, Comparison, Input, Outcome, Recorded, Run, StageCost};
 pub use render::{RenderError, Renderer, template_texts};
 pub use results::RESULTS_FORMAT;
+pub use verification::{Verdict, VerificationReport, VerifiedRow, VerifiedSubject};
 
 use crate::conf::Thresholds;
 use analysis::{Analysis, analyse};

@@ -285,6 +285,9 @@ fn baselines(
             Err(reason) => notes.push(format!("No table against {name}: {}.", cell(&reason))),
         }
     }
+    if !is_deterministic(current) {
+        notes.push("Not deterministic: two launches left different bits, and both outputs are right.".to_owned());
+    }
     if current.run.peaks.is_none() {
         notes.push("No peak is known for this device, so nothing is said about its roofline.".to_owned());
     } else if current.whole.roof.is_none() {
@@ -550,6 +553,11 @@ fn context(analysis: &Analysis<'_>) -> Context {
         taken: taken(analysis.records),
         keys: keys.join(", "),
     }
+}
+
+/// No two launches of the run were seen to leave different bits.
+pub(super) fn is_deterministic(analysis: &Analysis<'_>) -> bool {
+    analysis.records.iter().all(|record| record.body.verification().same_bits != Some(false))
 }
 
 /// `locked clocks` or `unlocked clocks`.

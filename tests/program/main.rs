@@ -16,3 +16,4 @@ mod reports;
 mod repository;
 mod run;
 mod tuning;
+mod verify;
