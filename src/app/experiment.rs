@@ -12,7 +12,9 @@ use super::tape::Tape;
 use super::{Ledger, Machine, Project};
 use crate::backend::{BuildCache, Patience};
 use crate::conf::Conf;
-use crate::execute::{Builder, Clock, Executor, Observer, Outcome, ProcessExecutor, Session, SessionError, Tools};
+use crate::execute::{
+    Builder, Clock, Executor, Holding, Observer, Outcome, ProcessExecutor, Session, SessionError, Tools,
+};
 use crate::manifest::{Experiment, ProtocolOverrides};
 use crate::model::Device;
 use crate::model::record::Environment;
@@ -151,6 +153,7 @@ impl<'a> Workspace<'a> {
             interrupted: Arc::clone(&control.interrupted),
             wrapper: None,
         };
+        let executor = Holding::new(&executor);
         let interrupted = Arc::clone(&control.interrupted);
         let guard = Some(control.worker.clone());
         let patience = Patience { limit: project.conf.protocol.limits.compile(), interrupted, guard };

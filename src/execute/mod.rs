@@ -5,6 +5,7 @@
 
 pub mod event;
 pub mod executor;
+mod hold;
 mod sanitize;
 mod session;
 mod tune;
@@ -22,6 +23,7 @@ use crate::plan::space::TuneTarget;
 
 pub use event::{Event, Name, Observer};
 pub use executor::{ExecuteError, Executor, ProcessExecutor, Wrapper};
+pub use hold::Holding;
 pub use sanitize::Sanitizer;
 pub use session::{Outcome, RunFailure, Session, SessionError, Tools};
 pub use tune::{Trial, TrialsError};

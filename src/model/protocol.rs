@@ -41,7 +41,7 @@ impl Request {
                 candidates.iter_mut().for_each(|candidate| modules(&mut candidate.launchable));
             }
             Task::Compile(compile) => replace(&mut compile.into),
-            Task::Probe | Task::Toolkit => {}
+            Task::Hold | Task::Probe | Task::Toolkit => {}
         }
         self.gpu.iter_mut().for_each(|gpu| replace(&mut gpu.support));
         self
@@ -91,6 +91,8 @@ pub enum Task {
         candidates: Vec<Candidate>,
         protocol: TuneProtocol,
     },
+    /// Keeps the request's GPU open and does nothing, until the process is ended.
+    Hold,
     /// Which GPUs there are.
     Probe,
     /// Which CUDA compiler there is.
@@ -107,6 +109,7 @@ impl Task {
             Task::Event { .. } => "a sample set of event mode",
             Task::Annotation { .. } => "an annotation",
             Task::Tune { .. } => "a tuning",
+            Task::Hold => "a GPU kept open",
             Task::Probe => "the GPUs",
             Task::Toolkit => "the CUDA compiler",
             Task::Compile(_) => "a compile",
@@ -247,7 +250,7 @@ pub enum Line {
     /// Median time of a launch on the same threads in which no stage has a block. It is part of every isolated sample
     /// and is not subtracted from any.
     LaunchOverhead { ns: f64 },
-    /// Median clock of the multiprocessors while samples were taken, read on the GPU itself between two of them.
+    /// Median clock of the multiprocessors over the samples, read on the GPU itself around each of them.
     SmClock { mhz: f64 },
     /// Samples of one timing, in the order in which they were taken.
     Samples(Samples),
@@ -257,6 +260,8 @@ pub enum Line {
     Counters { stage: String, counters: Counters },
     /// A candidate's median time, or why it has none.
     Candidate { number: usize, outcome: CandidateOutcome },
+    /// The GPU is open, and stays so.
+    Held,
     /// The GPUs that this process sees.
     Gpus {
         /// Version of the driver, or of its API where the system does not tell.

@@ -40,6 +40,14 @@ pub fn probe(answer: &mut Answer) -> Result<(), Failure> {
     probe::run(answer)
 }
 
+/// Opens the GPU for as long as the process lives.
+///
+/// # Errors
+/// It cannot be used, or only one process may use it.
+pub fn hold(gpu: &GpuRequest) -> Result<(), Failure> {
+    driver::hold(&gpu.uuid)
+}
+
 /// Tells which compiler there is.
 ///
 /// # Errors
