@@ -42,9 +42,10 @@ def arguments():
     return parser.parse_args()
 
 
-def with_mlarun(args, subject: Subject) -> dict:
-    """A sample set of event mode, as the runner takes it, with a fixed number of samples."""
+def with_mlarun(args, subject: Subject, flush_bytes: int) -> dict:
+    """A sample set of event mode, as the runner takes it, with a fixed number of samples and `flush_bytes` to flush."""
     fixed = {"timings": ["cold_isolated"], "min_samples": args.samples, "max_samples": args.samples}
+    fixed["flush_bytes"] = flush_bytes
     protocol = subject.protocol | fixed
     lines, ended = worker.ask(args.mlarun, worker.event(args.project, subject, protocol))
     ns = worker.samples(lines)["cold_isolated"]["ns"]
@@ -74,13 +75,32 @@ def with_nvbench(args, subject: Subject, folder: Path) -> dict:
     }
 
 
+def gap(seen: dict) -> float:
+    """Nanoseconds from the end of one timed launch to the start of the next."""
+    return seen["ns"] * (1.0 / seen["duty"] - 1.0)
+
+
+def equal_duty(args, subject: Subject, folder: Path) -> int:
+    """Bytes for mlarun to flush, so that its launches follow one another as NVBench's do: where clocks are not locked, a
+    kernel is the faster, the longer the GPU rests before it. From once to four times the L2, of which mlarun by itself
+    flushes twice."""
+    usual = subject.protocol["flush_bytes"]
+    wanted = gap(with_nvbench(args, subject, folder))
+    small, large = (gap(with_mlarun(args, subject, flush)) for flush in (usual // 2, usual))
+    if large <= small:
+        return usual
+    flush = usual / 2 * (1.0 + (wanted - small) / (large - small))
+    return int(min(max(flush, usual / 2), usual * 2)) // 4096 * 4096
+
+
 def alternate(args, subjects: list[Subject], folder: Path) -> dict[str, list[dict]]:
     """Both tools in turns, each time in a fresh process, so that the GPU was as idle before; who begins alternates."""
     rounds = {subject.name: [] for subject in subjects}
+    flushes = {subject.name: equal_duty(args, subject, folder) for subject in subjects}
     for number in range(args.rounds):
         for index, subject in enumerate(subjects):
             tools = {
-                "mlarun": lambda: with_mlarun(args, subject),
+                "mlarun": lambda: with_mlarun(args, subject, flushes[subject.name]),
                 "nvbench": lambda: with_nvbench(args, subject, folder),
             }
             order = list(tools) if (number + index) % 2 == 0 else list(reversed(tools))
@@ -88,7 +108,7 @@ def alternate(args, subjects: list[Subject], folder: Path) -> dict[str, list[dic
             rounds[subject.name].append(seen)
             ratio = seen["mlarun"]["ns"] / seen["nvbench"]["ns"]
             print(f"{number + 1} of {args.rounds}: {subject.name}: {ratio:.4f}", file=sys.stderr, flush=True)
-        keep(args, rounds=rounds)
+        keep(args, rounds=rounds, flush_bytes=flushes)
     return rounds
 
 
