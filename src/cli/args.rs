@@ -184,6 +184,10 @@ pub struct VerifyArgs {
     pub manifests: Vec<PathBuf>,
     #[command(flatten)]
     pub selection: Selection,
+    /// Choose this for the pipeline's tiling, whatever was tuned, in every kernel that has the choice, e.g. splits=64 (may
+    /// be repeated)
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub tile: Vec<String>,
     /// Verify once more under compute-sanitizer, each time [tools: memcheck,racecheck]
     #[arg(long, value_name = "TOOLS", num_args = 0..=1, require_equals = true, default_missing_value = "memcheck,racecheck")]
     pub sanitize: Option<String>,
