@@ -12,13 +12,13 @@ use mlarun::model::build::{CompilerId, Toolchain};
 use mlarun::model::device::GpuTraits;
 use mlarun::model::pipeline::ReferenceFormula;
 use mlarun::model::{
-    Choices, Device, DeviceId, DeviceKind, KernelId, Key, Language, Mode, Shape, Tiling, Value, Version,
+    Choices, DType, Device, DeviceId, DeviceKind, KernelId, Key, Language, Mode, Shape, Tiling, Value, Version,
 };
 use mlarun::plan::instantiate::{complete_shape, instantiate, reduced_shape};
 use mlarun::plan::space::{SearchLimits, TuneTarget, search, targets};
 use mlarun::plan::{
-    BaselineSubject, Estimate, Facts, FactsError, InstantiateError, Plan, PlanError, Protocols, RunState, Setting,
-    Slot, Stale, SubjectState, Wanted, graph, plan, root_scope,
+    BaselineSubject, Estimate, Facts, FactsError, InstantiateError, Plan, PlanError, Protocols, Ready, RunState,
+    Setting, Slot, Stale, Subject, SubjectState, Wanted, graph, optima, plan, root_scope,
 };
 
 const CORES: usize = 4;
@@ -642,9 +642,7 @@ fn without_tuning_the_defaults_hold_and_pinned_choices_come_first() {
 #[test]
 fn large_logits_are_compared_with_what_a_kernel_reads() {
     let catalog = Catalog::load(std::path::Path::new(env!("CARGO_MANIFEST_DIR")));
-    let gpu = GpuTraits { compute_capability: (9, 0), shared_bytes_max: 232_448, driver: "580".into() };
-    let id = DeviceId { kind: DeviceKind::Gpu, name: "A GPU".into(), uuid: None, units: 132 };
-    let root = root_scope(&Device { id, gpu: Some(gpu), ..Fixture::new().device });
+    let root = root_scope(&h200());
     for (kernel, names) in [
         ("flash_attention", ["", "key", "value"]),
         ("flash_mla", ["qc", "", ""]),
@@ -667,5 +665,57 @@ fn large_logits_are_compared_with_what_a_kernel_reads() {
             assert_eq!(as_read(1.0), ["", "", ""], "{id}");
             assert_eq!(as_read(100.0), names, "{id}");
         }
+    }
+}
+
+/// An H200 for the repository's own CUDA kernels.
+fn h200() -> Device {
+    Device {
+        id: DeviceId { kind: DeviceKind::Gpu, name: "NVIDIA H200".into(), uuid: Some("GPU-1".into()), units: 132 },
+        memory_bytes: 150_000_000_000,
+        last_level_cache_bytes: 62_914_560,
+        cores: vec![0],
+        gpu: Some(GpuTraits { compute_capability: (9, 0), shared_bytes_max: 232_448, driver: "580".into() }),
+    }
+}
+
+#[test]
+fn the_roofline_of_a_tuned_parameter_is_lowest_where_all_of_its_values_say() {
+    let catalog = Catalog::load(std::path::Path::new(env!("CARGO_MANIFEST_DIR")));
+    let fixture = Fixture::new();
+    let device = h200();
+    let peaks = Conf::default().devices.peaks("NVIDIA H200").expect("it is configured");
+    let setting = Setting { device: &device, peaks: Some(&peaks), ..fixture.setting() };
+    let kernel = KernelId { kernel: "mla_var6_plus".into(), version: Version(2), language: Language::Cuda };
+    let package = catalog.package(&kernel).expect("it is there");
+    for (s, tuned) in [(1, None), (4, Some(0)), (16, Some(512)), (32, None)] {
+        let given = shape(&[("b", 2), ("s", s), ("t", 1024)]);
+        let mut pinned = given.clone();
+        let floor = |n: i64, pinned: &mut Shape| {
+            pinned.0.insert("n".into(), Value::Int(n));
+            let instance = instantiate(package, pinned, &Tiling::default(), &root_scope(&device)).expect("a shape");
+            let (flops, bytes) = instance.total();
+            1e9 * (flops / peaks.flops_per_s[&DType::Bfloat16]).max(bytes / peaks.bytes_per_s)
+        };
+        let lowest = (0..=1024).map(|n| floor(n, &mut pinned)).fold(f64::INFINITY, f64::min);
+        let mut tiling = Tiling::default();
+        tiling.pipeline.extend(tuned.map(|n| ("n".to_owned(), Value::Int(n))));
+        let state = SubjectState::Ready(Ready { key: Key::of_bytes(b""), tiling, floor_ns: None });
+        let subject = Subject {
+            id: kernel.clone(),
+            label: given.clone(),
+            shape: complete_shape(package, &given, &root_scope(&device)).expect("a shape"),
+            listed: true,
+            group: 0,
+            previous: None,
+            state,
+            runs: vec![],
+        };
+        let found = optima(&setting, package, &subject).expect("its cost is known");
+        let [optimum] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(optimum.parameter, "n");
+        assert_eq!(optimum.roofline.floor_ns, lowest, "s={s}");
+        assert_eq!(floor(optimum.roofline.value, &mut pinned), lowest, "s={s}");
+        assert_eq!(optimum.tuned.map(|tuned| (tuned.value, tuned.floor_ns)), tuned.map(|n| (n, floor(n, &mut pinned))));
     }
 }

@@ -467,6 +467,16 @@ fn event_mode_verifies_before_and_after_it_samples() {
         }
         assert!(batched.launches_per_sample >= 1);
         assert!(status.success());
+        let phases: Vec<Phase> = lines.iter().filter_map(phase).collect();
+        let (_, timed) = phases.split_at(phases.len() - 5);
+        assert_eq!(timed, [Phase::Warmup, Phase::Sampling, Phase::Compare, Phase::Run, Phase::Compare]);
+    }
+}
+
+fn phase(line: &Line) -> Option<Phase> {
+    match line {
+        Line::Phase { phase, .. } => Some(*phase),
+        _ => None,
     }
 }
 

@@ -98,6 +98,7 @@ pub fn sample_set() -> Result<Vec<Figure>> {
         interrupted: Arc::new(AtomicBool::new(false)),
         fail_fast: true,
         worker: env!("CARGO_BIN_EXE_mlarun").into(),
+        tape: None,
     };
     let finished = opened.workspace().execute(bench, Wanted::default(), &mut control)?;
     if let Some(failed) = finished.outcome.failures.first() {
@@ -128,7 +129,7 @@ fn launch_ns(opened: &Opened, bench: &Bench) -> Result<Vec<f64>> {
     let (root, known) = (setting.root(), BuildKeys::default());
     let prepared = Prepared::new(&setting, package, &subject.shape, &ready.tiling, &root, &known)?;
     let cache = BuildCache::new(&opened.project.root, &opened.project.cache());
-    let build = |stage| cache.build(&*opened.machine.backend, stage).map(|artifact| artifact.module());
+    let build = |stage| cache.build(&*opened.machine.backend, stage).map(|artifact| artifact.module().path);
     let modules = prepared.builds.iter().map(build).collect::<std::result::Result<Vec<_>, _>>()?;
     let launchable = Launchable { pipeline: prepared.instance.pipeline.clone(), modules };
     let check = Check { max_rows: None, seed: 1, reference_cache: None, without_bands: false };

@@ -162,6 +162,7 @@ fn append(opened: &Opened, bench: &Bench) -> Result<()> {
                         material: prepared.explanation(&setting, run.mode),
                         labels,
                         tiling: ready.tiling.clone(),
+                        code: Vec::new(),
                         position: position(round),
                         environment: environment.clone(),
                         body: body(run.mode, &prepared, f64::from(round)),

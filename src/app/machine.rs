@@ -132,7 +132,8 @@ impl Machine {
         let patience = Patience { limit, interrupted: Arc::default(), guard: None };
         let backend = Cuda::find(&architecture, &project.cache(), choice.worker, &patience)?;
         let support = backend.support(SUPPORT_SOURCE, &project.cache(), &patience)?;
-        let peaks = project.conf.devices.peaks(&chosen.name);
+        // A slice of a GPU has a name of its own, and not the peaks of the whole.
+        let peaks = project.conf.devices.peaks(&host.device.id.name);
         let gpu = Some(GpuRequest { uuid: chosen.uuid.clone(), support });
         Ok(Machine { host, backend: Box::new(backend), peaks, gpu })
     }

@@ -15,6 +15,7 @@ mod publish;
 mod recorded;
 mod single;
 mod stamp;
+mod tape;
 mod verify;
 
 pub use calibrate::{CalibrateError, calibrate};
@@ -27,4 +28,5 @@ pub use publish::{PublishError, Published, publish_experiment, publish_profile};
 pub use recorded::{RecordedError, check_baselines};
 pub use single::{ShapeError, single_shot_shape, verify_only};
 pub use stamp::is_published;
+pub use tape::{Replayed, Tape, TapeError, record, set_up};
 pub use verify::{SanitizerError, Verified, VerifyError};

@@ -182,6 +182,7 @@ fn profile(
         interrupted: Arc::new(AtomicBool::new(false)),
         fail_fast: true,
         worker: profiler.worker.clone(),
+        tape: None,
     };
     run(&workspace, plan, mode, options, &mut control)
 }

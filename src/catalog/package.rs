@@ -188,6 +188,18 @@ pub enum StageArg {
     Thread,
     /// A number: `int64_t` for an integer, `double` for a float.
     Scalar(Expr),
+    /// A tensor map; see [`crate::model::pipeline::TensorMap`].
+    Map(TensorMapArg),
+}
+
+/// A tensor map with the extents of its boxes still open.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TensorMapArg {
+    pub tensor: String,
+    /// One a dimension of the tensor.
+    pub extents: Vec<Expr>,
+    pub swizzle_bytes: u32,
+    pub promotion_bytes: u32,
 }
 
 /// Tiling space: named lists of values, the product of which is searched.

@@ -72,6 +72,29 @@ fn a_cuda_stage_says_how_its_blocks_are_launched() {
 }
 
 #[test]
+fn a_cuda_stage_may_take_a_tensor_map() {
+    let with = |map: &str| {
+        let text = KERNEL.replace("args = [\"x\"", &format!("args = [{map}"));
+        let root = project(&[("cuda/mla/k", &text)]);
+        let catalog = Catalog::load(root.path());
+        let said = render_all(&catalog.diagnostics(), Colour::Never);
+        catalog.package(&KernelId { language: Language::Cuda, ..id("k", 0) }).cloned().map_err(|_| said)
+    };
+    let package = with(r#"{ map = "x", box = [1, "min(t, 64)"], swizzle = 128 }"#).expect("it is sound");
+    let StageArg::Map(map) = &package.stages[0].args[0] else { panic!("a tensor map") };
+    let sources: Vec<&str> = map.extents.iter().map(Expr::source).collect();
+    assert_eq!((map.tensor.as_str(), sources), ("x", vec!["1", "min(t, 64)"]));
+    assert_eq!((map.swizzle_bytes, map.promotion_bytes), (128, 128));
+    let refused = |map: &str| with(map).expect_err(map);
+    assert!(refused(r#"{ map = "w", box = [1] }"#).contains("which is no tensor"));
+    assert!(refused(r#"{ map = "x" }"#).contains("needs the key `box`"));
+    assert!(refused(r#"{ map = "x", box = [1, 0] }"#).contains("is 0"));
+    assert!(refused(r#"{ map = "x", box = [1, 1], swizzle = 16 }"#).contains("allowed are 0, 32, 64, 128"));
+    assert!(refused(r#"{ map = "x", box = [1, 1], swizzel = 32 }"#).contains("no key `swizzel`"));
+    assert!(complaint("args = [\"x\"", r#"args = [{ map = "x", box = [1, 1] }"#).contains("an argument of"));
+}
+
+#[test]
 fn windows_line_ends_and_a_byte_order_mark_are_read() {
     let root = project(&[("c/mla/k", &format!("\u{feff}{}", KERNEL.replace('\n', "\r\n")))]);
     assert!(Catalog::load(root.path()).package(&id("k", 0)).is_ok());

@@ -105,6 +105,15 @@ pub struct RunArgs {
     /// Add this device's blocks to the dev logs under docs/kernels
     #[arg(long)]
     pub devlog_add: bool,
+    /// Also write all that is met outside mlarun (files, host, compilers, workers' answers) to a new file, for a replay
+    /// elsewhere or a bug report; names of host and user are left out
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dry_run", "replay"])]
+    pub record: Option<PathBuf>,
+    /// Repeat a recorded call from its recording alone, anywhere; results go to a new folder, which --out can name
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "manifests", "sets", "only", "remeasure", "dry_run", "keep_going", "fail_fast", "no_wait", "devlog_add",
+    ])]
+    pub replay: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -127,6 +136,8 @@ pub enum Command {
     List(ListArgs),
     /// Show everything that is recorded of a run
     Show(ShowArgs),
+    /// Compare two recorded results field by field
+    Diff(DiffArgs),
     /// Say why a run is fresh or stale, what was tuned for it, and where its records are
     Explain(ExplainArgs),
     /// Look after recorded results and caches
@@ -347,6 +358,17 @@ pub struct ShowArgs {
     /// Key of a run or a subject, or the first digits of it
     #[arg(value_name = "RUN")]
     pub key: String,
+}
+
+/// `mlarun diff`
+#[derive(Debug, Clone, Args)]
+pub struct DiffArgs {
+    /// Key of a run or a subject, or the first digits of it
+    #[arg(value_name = "A")]
+    pub a: String,
+    /// Another one
+    #[arg(value_name = "B")]
+    pub b: String,
 }
 
 /// `mlarun explain`

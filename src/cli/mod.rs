@@ -2,10 +2,12 @@
 
 mod args;
 mod cache;
+mod carry_out;
 mod check;
 mod context;
 mod device;
 mod devlog;
+mod diff;
 mod exit;
 mod explain;
 mod list;
@@ -14,6 +16,7 @@ mod output;
 mod plan;
 mod profile;
 mod progress;
+mod replay;
 mod report;
 mod run;
 mod show;
@@ -69,6 +72,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Some(Command::Devlog(args)) => devlog::run(global, &args),
         Some(Command::List(args)) => list::run(global, &args),
         Some(Command::Show(args)) => show::run(global, &args),
+        Some(Command::Diff(args)) => diff::run(global, &args),
         Some(Command::Explain(args)) => explain::run(global, &args),
         Some(Command::Cache(args)) => cache::run(global, &args),
         Some(Command::Device(args)) => device::run(global, &args),

@@ -51,7 +51,8 @@ pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
         }
     }
     let mut progress = Progress::new(global, 0.0);
-    let mut control = Control { observer: &mut progress, interrupted, fail_fast: true, worker: context::worker()? };
+    let worker = context::worker()?;
+    let mut control = Control { observer: &mut progress, interrupted, fail_fast: true, worker, tape: None };
     let workspace = opened.workspace();
     let sanitizer = sanitizer(&workspace, args.sanitize.as_deref(), &control)?;
     let result = match mode {

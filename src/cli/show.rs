@@ -5,7 +5,7 @@ use super::context;
 use super::exit::{CliError, Exit};
 use super::output;
 use crate::app::{Ledger, Project};
-use crate::model::record::{Body, Record};
+use crate::model::record::{Body, Record, StageCode};
 use crate::report::numbers::{counted, duration};
 use crate::stats;
 
@@ -75,9 +75,25 @@ fn text(record: &Record) -> String {
         environment.compiler,
         environment.mlarun,
     );
+    text.extend(record.code.iter().map(code));
     text.push_str(&body(&record.body));
     text.push('\n');
     text
+}
+
+/// The machine code of a stage.
+fn code(code: &StageCode) -> String {
+    let resources = code.resources.map(|resources| {
+        format!(
+            ", {}, {} B shared, {} B stack, spills {} B stored, {} B loaded",
+            counted(resources.registers, "register"),
+            resources.shared_bytes,
+            resources.stack_bytes,
+            resources.spill_store_bytes,
+            resources.spill_load_bytes
+        )
+    });
+    format!("  code of {} {}{}\n", code.stage, code.code_sha256.short(), resources.unwrap_or_default())
 }
 
 fn body(body: &Body) -> String {

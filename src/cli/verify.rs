@@ -45,6 +45,7 @@ fn one(global: &Global, args: &VerifyArgs, manifest: &Path, interrupted: &Arc<At
         interrupted: Arc::clone(interrupted),
         fail_fast: args.fail_fast,
         worker: context::worker()?,
+        tape: None,
     };
     let workspace = opened.workspace();
     let sanitizer = sanitizer(&workspace, args.sanitize.as_deref(), &control)?;

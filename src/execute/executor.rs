@@ -109,6 +109,40 @@ const ENVIRONMENT: [&str; 11] = [
 impl Executor for ProcessExecutor {
     fn execute(&self, request: &Request, watch: &mut dyn FnMut(&Line)) -> Result<Vec<Line>, ExecuteError> {
         let mut worker = Worker::start(&self.program, self.wrapper.as_ref(), request)?;
+        let (lines, failure) = self.hear(&mut worker, watch, |line| *line == Line::Done)?;
+        let ended = match &self.wrapper {
+            Some(wrapper) => self.finish(&mut worker, wrapper),
+            None if failure.is_some() => Ok(()),
+            None => {
+                worker.wait();
+                Ok(())
+            }
+        };
+        match failure {
+            // It says more than how a wrapper ends.
+            Some(failure) => Err(failure.into()),
+            None => ended.map(|()| lines),
+        }
+    }
+}
+
+impl ProcessExecutor {
+    /// Starts a worker that answers `request` as long as it lives, and gives it once it has said `ready`.
+    pub(super) fn keep(&self, request: &Request, ready: &Line) -> Result<Worker, ExecuteError> {
+        let mut worker = Worker::start(&self.program, None, request)?;
+        match self.hear(&mut worker, &mut |_| {}, |line| line == ready)? {
+            (_, Some(failure)) => Err(failure.into()),
+            (_, None) => Ok(worker),
+        }
+    }
+
+    /// The lines up to one for which `is_last` holds, or up to the failure that the worker tells.
+    fn hear(
+        &self,
+        worker: &mut Worker,
+        watch: &mut dyn FnMut(&Line),
+        is_last: impl Fn(&Line) -> bool,
+    ) -> Result<(Vec<Line>, Option<Failure>), ExecuteError> {
         let mut lines = Vec::new();
         let mut heard = Instant::now();
         loop {
@@ -121,20 +155,8 @@ impl Executor for ProcessExecutor {
                     let line = parse(&text)?;
                     watch(&line);
                     match line {
-                        Line::Failed(failure) => {
-                            if let Some(wrapper) = &self.wrapper {
-                                // The failure says more than how the wrapper ends.
-                                let _ = self.finish(&mut worker, wrapper);
-                            }
-                            return Err(failure.into());
-                        }
-                        Line::Done => {
-                            match &self.wrapper {
-                                Some(wrapper) => self.finish(&mut worker, wrapper)?,
-                                None => drop(worker.wait()),
-                            }
-                            return Ok(lines);
-                        }
+                        Line::Failed(failure) => return Ok((lines, Some(failure))),
+                        line if is_last(&line) => return Ok((lines, None)),
                         line => lines.push(line),
                     }
                 }
@@ -149,7 +171,8 @@ impl Executor for ProcessExecutor {
 }
 
 /// A running worker. Dropping it kills the process with everything that it started.
-struct Worker {
+#[derive(Debug)]
+pub(super) struct Worker {
     child: Child,
     has_ended: bool,
     lines: Receiver<String>,

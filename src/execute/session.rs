@@ -12,9 +12,9 @@ use super::sanitize::Sanitizer;
 use super::{Builder, Clock, Event, ExecuteError, Executor, Journal, JournalError, Name, Observer};
 use crate::catalog::{Catalog, Package};
 use crate::manifest::Experiment;
-use crate::model::build::StageBuild;
+use crate::model::build::{Module, StageBuild};
 use crate::model::protocol::{Failure, FailureKind, GpuRequest, Launchable, PROTOCOL, Request, Task, Verification};
-use crate::model::record::{Body, Environment, Labels, Position, Record, RecordKind};
+use crate::model::record::{Body, Environment, Labels, Position, Record, RecordKind, StageCode};
 use crate::model::{KernelId, Key, Mode, Timing};
 use crate::plan::{
     self, BuildKeys, Facts, InstantiateError, Plan, PlanError, Prepared, RunState, Setting, Subject, SubjectState,
@@ -48,7 +48,7 @@ pub struct Tools<'a> {
 /// One execution of one plan.
 pub struct Session<'a> {
     pub(super) tools: Tools<'a>,
-    modules: HashMap<Key, Result<PathBuf, Failure>>,
+    modules: HashMap<Key, Result<Module, Failure>>,
     failures: Vec<RunFailure>,
     failed_subjects: BTreeSet<usize>,
     /// What verifications are repeated under.
@@ -317,7 +317,7 @@ impl<'a> Session<'a> {
     }
 
     /// The compiled module of `build`, which [`Session::build_all`] has been given.
-    pub(super) fn module(&self, build: &StageBuild) -> Result<PathBuf, Failure> {
+    pub(super) fn module(&self, build: &StageBuild) -> Result<Module, Failure> {
         let key = build.material(self.tools.setting.toolchain).key();
         self.modules.get(&key).cloned().unwrap_or_else(|| {
             Err(Failure {
@@ -329,8 +329,19 @@ impl<'a> Session<'a> {
     }
 
     pub(super) fn launchable(&self, prepared: &Prepared) -> Result<Launchable, Stop> {
-        let modules = prepared.builds.iter().map(|build| self.module(build)).collect::<Result<_, _>>();
+        let path = |build| self.module(build).map(|module| module.path);
+        let modules = prepared.builds.iter().map(path).collect::<Result<_, _>>();
         Ok(Launchable { pipeline: prepared.pipeline().clone(), modules: modules.map_err(Stop::Subject)? })
+    }
+
+    /// The machine code of each stage.
+    pub(super) fn code(&self, prepared: &Prepared) -> Result<Vec<StageCode>, Stop> {
+        let stages = prepared.pipeline().stages.iter().zip(&prepared.builds);
+        let code = stages.map(|(stage, build)| {
+            let Module { code_sha256, resources, .. } = self.module(build)?;
+            Ok(StageCode { stage: stage.name.clone(), code_sha256, resources })
+        });
+        code.collect::<Result<_, _>>().map_err(Stop::Subject)
     }
 
     /// Measures group by group: subjects of one shape alternate, so that a drift of the host meets all of them.
@@ -444,6 +455,7 @@ impl<'a> Session<'a> {
             material: arm.prepared.explanation(&self.tools.setting, mode),
             labels: labels(subject, Some(mode)),
             tiling: arm.prepared.tiling.clone(),
+            code: self.code(&arm.prepared)?,
             position: self.position(round, position),
             environment: self.tools.environment.clone(),
             body,

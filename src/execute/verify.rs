@@ -107,6 +107,7 @@ impl Session<'_> {
             material: serde_json::Value::Null,
             labels: labels(subject, None),
             tiling: arm.prepared.tiling.clone(),
+            code: self.code(&arm.prepared)?,
             position: self.position(0, 0),
             environment: self.tools.environment.clone(),
             body: Body::Verification { whole, own_shape },

@@ -1,7 +1,7 @@
 //! What the runner and a worker process say to one another: one JSON request, then JSON lines as the answer.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,31 @@ pub struct Request {
     /// The GPU that stages run on; `None` runs them on the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuRequest>,
+}
+
+impl Request {
+    /// The same request with every path of this host replaced by what `alias` gives for it.
+    #[must_use]
+    pub fn with_paths(mut self, alias: impl Fn(&Path) -> PathBuf) -> Request {
+        let replace = |path: &mut PathBuf| *path = alias(path);
+        let check = |check: &mut Check| check.reference_cache.iter_mut().for_each(replace);
+        let modules = |launchable: &mut Launchable| launchable.modules.iter_mut().for_each(replace);
+        match &mut self.task {
+            Task::Verify { launchable, check: of }
+            | Task::Event { launchable, check: of, .. }
+            | Task::Annotation { launchable, check: of, .. } => {
+                modules(launchable);
+                check(of);
+            }
+            Task::Tune { candidates, .. } => {
+                candidates.iter_mut().for_each(|candidate| modules(&mut candidate.launchable));
+            }
+            Task::Compile(compile) => replace(&mut compile.into),
+            Task::Hold | Task::Probe | Task::Toolkit => {}
+        }
+        self.gpu.iter_mut().for_each(|gpu| replace(&mut gpu.support));
+        self
+    }
 }
 
 /// Which GPU, and what the worker needs there besides the kernel.
@@ -66,12 +91,30 @@ pub enum Task {
         candidates: Vec<Candidate>,
         protocol: TuneProtocol,
     },
+    /// Keeps the request's GPU open and does nothing, until the process is ended.
+    Hold,
     /// Which GPUs there are.
     Probe,
     /// Which CUDA compiler there is.
     Toolkit,
     /// Compiles one translation unit with NVRTC. Needs no GPU.
     Compile(CompileRequest),
+}
+
+impl Task {
+    /// Word for it, for messages.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Task::Verify { .. } => "a verification",
+            Task::Event { .. } => "a sample set of event mode",
+            Task::Annotation { .. } => "an annotation",
+            Task::Tune { .. } => "a tuning",
+            Task::Hold => "a GPU kept open",
+            Task::Probe => "the GPUs",
+            Task::Toolkit => "the CUDA compiler",
+            Task::Compile(_) => "a compile",
+        }
+    }
 }
 
 /// One translation unit of CUDA C++.
@@ -207,7 +250,7 @@ pub enum Line {
     /// Median time of a launch on the same threads in which no stage has a block. It is part of every isolated sample
     /// and is not subtracted from any.
     LaunchOverhead { ns: f64 },
-    /// Median clock of the multiprocessors while samples were taken, read on the GPU itself between two of them.
+    /// Median clock of the multiprocessors over the samples, read on the GPU itself around each of them.
     SmClock { mhz: f64 },
     /// Samples of one timing, in the order in which they were taken.
     Samples(Samples),
@@ -217,6 +260,8 @@ pub enum Line {
     Counters { stage: String, counters: Counters },
     /// A candidate's median time, or why it has none.
     Candidate { number: usize, outcome: CandidateOutcome },
+    /// The GPU is open, and stays so.
+    Held,
     /// The GPUs that this process sees.
     Gpus {
         /// Version of the driver, or of its API where the system does not tell.
@@ -348,6 +393,8 @@ pub enum FailureKind {
     Launch,
     /// The worker broke the protocol, or the operating system refused something.
     Internal,
+    /// A recording is replayed that does not hold the answer.
+    Unrecorded,
 }
 
 impl FailureKind {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::space::TuneTarget;
-use crate::catalog::{self, Package, Parameter, ParameterKind, StageArg, TensorDType, TensorRole};
+use crate::catalog::{self, Package, Parameter, ParameterKind, StageArg, TensorDType, TensorMapArg, TensorRole};
 use crate::expr::{EvalError, Expr, Scope};
 use crate::model::pipeline::{
     Arg, AsRead, Buffer, Decompressed, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula,
-    Role, Stage,
+    Role, Stage, TensorMap,
 };
 use crate::model::{Choices, DType, Device, Shape, Tiling, Value};
 
@@ -66,6 +66,10 @@ pub enum InstantiateError {
     OutOfRange { kernel: String, parameter: String, value: Value, reason: String },
     #[error("{kernel}: [reference.tolerance] has none for {dtype}")]
     NoTolerance { kernel: String, dtype: DType },
+    #[error(
+        "{kernel}: stage `{stage}`, tensor map: {reason}; change the tensor or the box, or let a constraint rule it out"
+    )]
+    TensorMap { kernel: String, stage: String, reason: String },
     #[error("{kernel}: a dimension of tensor `{tensor}` or its size exceeds 64 bits")]
     TooLarge { kernel: String, tensor: String },
 }
@@ -310,11 +314,21 @@ impl<'p> Draft<'p> {
             return evaluator.at(|| place("grid"), Err(source));
         }
         let args = stage.args.iter().map(|arg| argument(&evaluator, self.package, arg, &place("args"), &scope));
+        let args = args.collect::<Result<Vec<Arg>, _>>()?;
+        for arg in &args {
+            if let Arg::Map(map) = arg {
+                map.check(&self.buffers[map.buffer]).map_err(|reason| InstantiateError::TensorMap {
+                    kernel: self.package.id.to_string(),
+                    stage: stage.name.clone(),
+                    reason,
+                })?;
+            }
+        }
         let after = stage.after.iter().filter_map(|name| earlier.iter().position(|earlier| &earlier.name == name));
         let launched = Stage {
             name: stage.name.clone(),
             entry: stage.entry.clone(),
-            args: args.collect::<Result<_, _>>()?,
+            args,
             grid: grid(&blocks),
             launch: launch(&evaluator, &stage.launch, &place, &scope)?,
             stream: stage.stream,
@@ -459,6 +473,7 @@ fn argument(
         StageArg::Tensor(name) => Arg::Buffer(tensor_index(package, name)),
         StageArg::Block(axis) => Arg::Block(*axis),
         StageArg::Thread => Arg::Thread,
+        StageArg::Map(map) => Arg::Map(tensor_map(evaluator, package, map, place, scope)?),
         StageArg::Scalar(expr) => match evaluator.at(|| place.to_owned(), expr.eval(scope))? {
             Value::Int(value) => Arg::Int(value),
             Value::Bool(value) => Arg::Int(i64::from(value)),
@@ -473,6 +488,23 @@ fn argument(
                 });
             }
         },
+    })
+}
+
+fn tensor_map(
+    evaluator: &Evaluator<'_>,
+    package: &Package,
+    map: &TensorMapArg,
+    place: &str,
+    scope: &Scope<'_>,
+) -> Result<TensorMap, InstantiateError> {
+    let extents = evaluator.counts(place, &map.extents, scope)?;
+    Ok(TensorMap {
+        buffer: tensor_index(package, &map.tensor),
+        // What exceeds 32 bits exceeds what a box may have, which is checked with the buffer.
+        extents: extents.into_iter().map(|extent| u32::try_from(extent).unwrap_or(u32::MAX)).collect(),
+        swizzle_bytes: map.swizzle_bytes,
+        promotion_bytes: map.promotion_bytes,
     })
 }
 

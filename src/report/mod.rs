@@ -4,6 +4,7 @@
 mod analysis;
 mod bottleneck;
 pub mod devlog;
+mod differences;
 mod input;
 pub mod numbers;
 mod render;
@@ -20,7 +21,7 @@ mod tests;
 pub use analysis::AnalysisError;
 pub use bottleneck::{Bottleneck, Diagnosis, Evidence, diagnose};
 pub use input::{Baseline, Comparison, Input, Outcome, Recorded, Run, StageCost};
-pub use render::{RenderError, Renderer};
+pub use render::{RenderError, Renderer, template_texts};
 pub use results::RESULTS_FORMAT;
 pub use verification::{Verdict, VerificationReport, VerifiedRow, VerifiedSubject};
 

@@ -39,6 +39,16 @@ impl Template {
         }
     }
 
+    /// The file of its name in `folder`, else the embedded one.
+    fn text(self, folder: &Path) -> Result<String, RenderError> {
+        let file = folder.join(self.file());
+        match std::fs::read_to_string(&file) {
+            Ok(text) => Ok(text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(self.default_text().to_owned()),
+            Err(source) => Err(RenderError::Read { file, source }),
+        }
+    }
+
     const fn default_text(self) -> &'static str {
         match self {
             Template::Profile => include_str!("../../templates/profile.md.hbs"),
@@ -49,6 +59,14 @@ impl Template {
             Template::Verification => include_str!("../../templates/verification.md.hbs"),
         }
     }
+}
+
+/// The templates as text: for each file its name, and the text that [`Renderer::load`] reads.
+///
+/// # Errors
+/// A template of the folder `templates` cannot be read.
+pub fn template_texts(folder: &Path) -> Result<Vec<(&'static str, String)>, RenderError> {
+    Template::ALL.into_iter().map(|template| Ok((template.file(), template.text(folder)?))).collect()
 }
 
 /// The parsed templates.
@@ -68,14 +86,9 @@ impl Renderer {
         registry.set_strict_mode(true);
         registry.register_escape_fn(no_escape);
         for template in Template::ALL {
-            let file = folder.join(template.file());
-            let text = match std::fs::read_to_string(&file) {
-                Ok(text) => text,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => template.default_text().to_owned(),
-                Err(source) => return Err(RenderError::Read { file, source }),
-            };
+            let text = template.text(folder)?;
             registry.register_template_string(template.file(), text).map_err(|error| RenderError::Template {
-                file,
+                file: folder.join(template.file()),
                 line: error.pos().map_or(0, |(line, _)| line),
                 reason: error.reason().to_string(),
             })?;

@@ -63,6 +63,8 @@ pub(super) struct ComparisonTable {
     pub mode: &'static str,
     pub unit: &'static str,
     pub rows: Vec<ComparisonRow>,
+    /// Rows whose two sides were measured in different circumstances, and which.
+    pub differences: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -202,7 +204,14 @@ fn comparison_table(
         },
     };
     let rows: Vec<_> = pairs.iter().map(row).collect();
-    (!rows.is_empty()).then_some(ComparisonTable { baseline: cell(name), mode: mode.name(), unit: unit.symbol(), rows })
+    let differ = |(previous, current): &(Previous<'_>, &Analysis<'_>)| {
+        let differences = previous.differences.join(", ");
+        (!differences.is_empty())
+            .then(|| format!("{} and its baseline differ in {differences}", cell(&run_name(current.run))))
+    };
+    let differences = pairs.iter().filter_map(differ).collect();
+    let (baseline, mode) = (cell(name), mode.name());
+    (!rows.is_empty()).then_some(ComparisonTable { baseline, mode, unit: unit.symbol(), rows, differences })
 }
 
 /// Measured runs without a row against a baseline that the experiment names.

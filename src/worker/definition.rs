@@ -172,8 +172,8 @@ pub fn check(pipeline: &Pipeline, modules: usize, device: Device) -> Result<(), 
     for (index, stage) in pipeline.stages.iter().enumerate() {
         check_device(stage, device)?;
         for arg in &stage.args {
-            if let Arg::Buffer(argument) = arg {
-                buffer(pipeline, *argument, &stage.name)?;
+            if let Some(argument) = arg.buffer() {
+                buffer(pipeline, argument, &stage.name)?;
             }
         }
         let blocks = stage.grid.iter().try_fold(1u64, |product, blocks| product.checked_mul(*blocks));

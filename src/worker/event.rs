@@ -35,6 +35,7 @@ pub fn run(answer: &mut Answer, rig: &mut impl Rig, protocol: &EventProtocol) ->
     let samples = protocol.timings.iter().map(|&timing| take(timing, protocol, rig));
     let samples: Vec<Samples> = samples.collect::<Result<_, Failure>>()?;
     let sm_mhz = rig.sm_mhz()?;
+    answer.phase(Phase::Compare, None)?;
     rig.check()?;
     rig::verify(answer, rig, first.as_ref())?;
     sm_mhz.map_or(Ok(()), |mhz| answer.line(&Line::SmClock { mhz }))?;

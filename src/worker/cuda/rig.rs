@@ -108,7 +108,8 @@ impl<'a> Rig<'a> {
         buffers: Buffers,
         expected: Option<ReferenceRows>,
     ) -> Result<Rig<'a>, Failure> {
-        let launcher = Launcher::new(context, &pipeline.stages, loaded, |index| buffers.get(index).address())?;
+        let launcher =
+            Launcher::new(context, &pipeline.stages, loaded, &pipeline.buffers, |index| buffers.get(index).address())?;
         let meter = Meter::new()?;
         Ok(Rig { context, support, pipeline, loaded, buffers, expected, launcher, meter, graph: None, lost: false })
     }
@@ -170,13 +171,14 @@ impl rig::Rig for Rig<'_> {
 
     fn select(&mut self, part: Part) -> Result<(), Failure> {
         let address = |index: usize| self.buffers.get(index).address();
+        let buffers = &self.pipeline.buffers;
         self.graph = None;
         self.launcher = match part {
-            Part::Whole => Launcher::new(self.context, &self.pipeline.stages, self.loaded, address)?,
+            Part::Whole => Launcher::new(self.context, &self.pipeline.stages, self.loaded, buffers, address)?,
             Part::Stage(index) => {
                 let stage = self.pipeline.stages.get(index).ok_or_else(|| no_such_stage(index, self.pipeline))?;
                 let stage = Stage { after: Vec::new(), ..stage.clone() };
-                Launcher::new(self.context, &[stage], &self.loaded[index..=index], address)?
+                Launcher::new(self.context, &[stage], &self.loaded[index..=index], buffers, address)?
             }
         };
         Ok(())

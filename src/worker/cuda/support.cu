@@ -459,18 +459,47 @@ extern "C" __global__ void mlarun_hold(const volatile u32 *ticket, u32 awaited, 
     }
 }
 
-// Clock of this multiprocessor in MHz, over `window` nanoseconds between two ticks of the timer.
-extern "C" __global__ void mlarun_clock(double *mhz, u64 window) {
-    u64 start = nanoseconds(), first = start, last;
-    for (int turn = 0; turn < 100000 && first == start; turn++) {
-        first = nanoseconds();
+// Time and cycle of a multiprocessor in the turn-th sample.
+struct Mark {
+    u64 turn, time;
+    i64 cycle;
+};
+
+// Multiprocessors that marks have room for.
+#define MARKS 1024
+
+// Marks every multiprocessor that a block of it runs on.
+extern "C" __global__ void mlarun_mark(Mark *marks, u64 turn) {
+    u32 multiprocessor;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
+    if (multiprocessor < MARKS) {
+        marks[multiprocessor] = {turn, nanoseconds(), clock64()};
     }
-    i64 first_cycle = clock64();
-    do {
-        last = nanoseconds();
-    } while (last - first < window);
-    i64 cycles = clock64() - first_cycle;
-    *mhz = (double)cycles * 1000.0 / (double)(last - first);
+}
+
+// Clock in MHz between two marks of the same turn, over all multiprocessors that have both; 0 where none has.
+extern "C" __global__ void mlarun_clock(const Mark *before, const Mark *after, u64 turn, double *mhz) {
+    __shared__ double cycles[THREADS], time[THREADS];
+    double my_cycles = 0.0, my_time = 0.0;
+    for (int index = threadIdx.x; index < MARKS; index += THREADS) {
+        Mark first = before[index], last = after[index];
+        if (first.turn == turn && last.turn == turn && last.time > first.time) {
+            my_cycles += (double)(last.cycle - first.cycle);
+            my_time += (double)(last.time - first.time);
+        }
+    }
+    cycles[threadIdx.x] = my_cycles;
+    time[threadIdx.x] = my_time;
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+            cycles[threadIdx.x] += cycles[threadIdx.x + half];
+            time[threadIdx.x] += time[threadIdx.x + half];
+        }
+    }
+    if (threadIdx.x == 0) {
+        *mhz = time[0] > 0.0 ? cycles[0] * 1000.0 / time[0] : 0.0;
+    }
 }
 
 extern "C" __global__ void mlarun_empty() {}
