@@ -30,7 +30,7 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 all well (runs skipped with a reason included), 1 internal error, 2 bad command \
-line or manifest, 3 the host lacks something, 4 some runs failed (the rest is kept), 5 a kernel's output is wrong, 7 a \
+line or manifest, 3 the host lacks something, 4 some runs failed (the rest is kept), 5 a kernel is wrong, 7 a \
 checked file is stale, 130 interrupted.";
 
 /// Options of every command.

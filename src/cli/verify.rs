@@ -36,9 +36,8 @@ fn one(global: &Global, args: &VerifyArgs, manifest: &Path, interrupted: &Arc<At
     let experiment = context::experiment(global, manifest, &args.selection.sets, &project)?;
     let mut opened = Opened::of(global, project, experiment.device)?;
     let only = context::only(&args.selection)?;
-    let lease = acquire(global, args.no_wait, interrupted)?;
-    // Whoever held the lease before may have verified what this was to verify.
-    opened.ledger = context::ledger(&opened.project)?;
+    let tile = tile(&args.tile)?;
+    check_tile(&opened.workspace(), &experiment, &tile)?;
     let mut progress = Progress::new(global, 0.0);
     let mut control = Control {
         observer: &mut progress,
@@ -47,10 +46,11 @@ fn one(global: &Global, args: &VerifyArgs, manifest: &Path, interrupted: &Arc<At
         worker: context::worker()?,
         tape: None,
     };
+    let sanitizer = sanitizer(&opened.workspace(), args.sanitize.as_deref(), &control)?;
+    let lease = acquire(global, args.no_wait, interrupted)?;
+    // Whoever held the lease before may have verified what this was to verify.
+    opened.ledger = context::ledger(&opened.project)?;
     let workspace = opened.workspace();
-    let sanitizer = sanitizer(&workspace, args.sanitize.as_deref(), &control)?;
-    let tile = tile(&args.tile)?;
-    check_tile(&workspace, &experiment, &tile)?;
     let wanted = Wanted { only: only.as_ref(), tile: Some(&tile), ..Wanted::default() };
     let bench = workspace.plan_verification(experiment, wanted).map_err(bench_error)?;
     context::warn_of_nothing(global, &args.selection, &bench);
