@@ -9,7 +9,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use mlarun::model::calling::{ArgType, caller_source};
 use mlarun::model::pipeline::{
-    Arg, Buffer, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage, Tolerance,
+    Arg, AsRead, Buffer, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage,
+    Tolerance,
 };
 use mlarun::model::protocol::{
     AnnotationProtocol, Candidate, CandidateOutcome, Check, Counters, EventProtocol, FailureKind, Launchable, Line,
@@ -78,7 +79,17 @@ fn attention(sizes: Sizes) -> Pipeline {
     let scale = 1.0 / ((D + P) as f64).sqrt();
     let args = [0, 1, 6, 7, 3, 8].map(Arg::Buffer).into_iter().chain(numbers);
     let args = args.chain([Arg::Int(causal.into()), Arg::Float(scale), Arg::Block(0), Arg::Block(1), Arg::Block(2)]);
-    let formula = ReferenceFormula::MlaAttention { q: 0, qpe: 1, z: 2, kpe: 3, w_uk: 4, w_uv: 5, scale, causal };
+    let formula = ReferenceFormula::MlaAttention {
+        q: 0,
+        qpe: 1,
+        z: 2,
+        kpe: 3,
+        w_uk: 4,
+        w_uv: 5,
+        scale,
+        causal,
+        as_read: AsRead::default(),
+    };
     Pipeline {
         buffers,
         stages: vec![stage("attention", "attention", args.collect(), [s, h, b], 2)],

@@ -30,7 +30,7 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 all well (runs skipped with a reason included), 1 internal error, 2 bad command \
-line or manifest, 3 the host lacks something, 4 some runs failed (the rest is kept), 5 a kernel's output is wrong, 7 a \
+line or manifest, 3 the host lacks something, 4 some runs failed (the rest is kept), 5 a kernel is wrong, 7 a \
 checked file is stale, 130 interrupted.";
 
 /// Options of every command.
@@ -195,6 +195,10 @@ pub struct VerifyArgs {
     pub manifests: Vec<PathBuf>,
     #[command(flatten)]
     pub selection: Selection,
+    /// Choose this for the pipeline's tiling, whatever was tuned, in every kernel that has the choice, e.g. splits=64 (may
+    /// be repeated)
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub tile: Vec<String>,
     /// Verify once more under compute-sanitizer, each time [tools: memcheck,racecheck]
     #[arg(long, value_name = "TOOLS", num_args = 0..=1, require_equals = true, default_missing_value = "memcheck,racecheck")]
     pub sanitize: Option<String>,

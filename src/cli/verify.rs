@@ -12,7 +12,9 @@ use super::progress::Progress;
 use super::run::{acquire, bench_error, failure_exit};
 use crate::app::{Control, SanitizerError, Verified, VerifyError, Workspace};
 use crate::execute::Sanitizer;
-use crate::plan::Wanted;
+use crate::manifest::Experiment;
+use crate::model::{Choices, KernelId, Value};
+use crate::plan::{Wanted, space};
 use crate::profiler::sanitizer::SanitizerTool;
 use crate::report::Verdict;
 
@@ -34,9 +36,8 @@ fn one(global: &Global, args: &VerifyArgs, manifest: &Path, interrupted: &Arc<At
     let experiment = context::experiment(global, manifest, &args.selection.sets, &project)?;
     let mut opened = Opened::of(global, project, experiment.device)?;
     let only = context::only(&args.selection)?;
-    let lease = acquire(global, args.no_wait, interrupted)?;
-    // Whoever held the lease before may have verified what this was to verify.
-    opened.ledger = context::ledger(&opened.project)?;
+    let tile = tile(&args.tile)?;
+    check_tile(&opened.workspace(), &experiment, &tile)?;
     let mut progress = Progress::new(global, 0.0);
     let mut control = Control {
         observer: &mut progress,
@@ -45,9 +46,12 @@ fn one(global: &Global, args: &VerifyArgs, manifest: &Path, interrupted: &Arc<At
         worker: context::worker()?,
         tape: None,
     };
+    let sanitizer = sanitizer(&opened.workspace(), args.sanitize.as_deref(), &control)?;
+    let lease = acquire(global, args.no_wait, interrupted)?;
+    // Whoever held the lease before may have verified what this was to verify.
+    opened.ledger = context::ledger(&opened.project)?;
     let workspace = opened.workspace();
-    let sanitizer = sanitizer(&workspace, args.sanitize.as_deref(), &control)?;
-    let wanted = Wanted { only: only.as_ref(), ..Wanted::default() };
+    let wanted = Wanted { only: only.as_ref(), tile: Some(&tile), ..Wanted::default() };
     let bench = workspace.plan_verification(experiment, wanted).map_err(bench_error)?;
     context::warn_of_nothing(global, &args.selection, &bench);
     let verified = workspace.verify(&bench, args.selection.remeasure, sanitizer, &mut control).map_err(verify_error)?;
@@ -78,6 +82,37 @@ pub fn sanitizer(
         SanitizerError::Cpu => CliError::usage(error),
         SanitizerError::Missing(_) => CliError::host(error),
     })
+}
+
+/// The choices that `given` (each `NAME=VALUE`) names.
+fn tile(given: &[String]) -> Result<Choices, CliError> {
+    let choice = |text: &String| {
+        let (name, value) =
+            text.split_once('=').ok_or_else(|| CliError::usage(format!("--tile `{text}` is not NAME=VALUE")))?;
+        let number = value.parse().map(Value::Int).ok();
+        let value = number.or_else(|| value.parse().map(Value::Bool).ok()).unwrap_or_else(|| value.into());
+        Ok((name.to_owned(), value))
+    };
+    given.iter().map(choice).collect()
+}
+
+/// A choice that no kernel has is a slip.
+fn check_tile(workspace: &Workspace<'_>, experiment: &Experiment, tile: &Choices) -> Result<(), CliError> {
+    let mut known = Choices::new();
+    for selection in &experiment.kernels {
+        for &version in &selection.versions {
+            let id = KernelId { kernel: selection.kernel.clone(), version, language: experiment.language };
+            let package = workspace.project.catalog.package(&id).map_err(CliError::usage)?;
+            known.extend(space::pinned(package, Some(tile)));
+        }
+    }
+    match tile.keys().find(|name| !known.contains_key(*name)) {
+        Some(name) => Err(CliError::usage(format!(
+            "--tile {name}: no kernel of {} has that choice in its [space] (see kernel.toml)",
+            experiment.name
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn print(verified: &Verified) -> Result<(), CliError> {

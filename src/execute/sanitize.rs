@@ -57,9 +57,8 @@ impl Sanitizer {
         match (sanitizer::read_log(&text), answer) {
             (Ok(Some(finding)), _) => {
                 let stage = finding.kernel.as_ref().and_then(|kernel| stage_of(pipeline, kernel));
-                let first =
-                    if finding.count > 1 { format!("the first of {}, all", finding.count) } else { "all".into() };
-                let message = format!("{tool} found a fault: {} ({first} in {})", finding.text, log.display());
+                let first = if finding.count > 1 { format!("the first of {}; ", finding.count) } else { String::new() };
+                let message = format!("{tool} found a fault: {} ({first}see {})", finding.text, log.display());
                 Err(Failure { kind: FailureKind::Sanitizer, stage, message }.into())
             }
             (_, Err(ExecuteError::Failed(failure))) => {

@@ -70,13 +70,13 @@ impl Session<'_> {
         };
         // The modules must be there for measuring, verified or not.
         let own = self.launchable(&arm.prepared)?;
-        let whole = self.launchable(reduced)?;
+        let small = self.launchable(reduced)?;
         if !known.is_some_and(|known| known.is_verified(&key)) && !self.verified.contains(&key) {
-            let whole = self.compare_reduced(arm, &whole).map_err(|stop| at_reduced(stop, reduced))?;
+            let whole = self.compare_reduced(arm, &small).map_err(|stop| at_reduced(stop, reduced))?;
             let own_shape = self.launch_and_compare(&own, Some(self.tools.setting.protocols.verified_rows))?;
             self.keep_verification(subject, arm, key, whole, own_shape)?;
         }
-        self.sanitize(arm, &own, &whole, reduced)
+        self.sanitize(arm, &own, &small, reduced)
     }
 
     /// Compares the whole output on the reduced shape; once where subjects share it.

@@ -125,6 +125,8 @@ pub struct Wanted<'a> {
     pub dev_logs: bool,
     /// Take the defaults of a tiling space that nothing was tuned in yet, instead of waiting for a tuning.
     pub untuned: bool,
+    /// Choices of pipelines that hold whatever was tuned, in kernels whose space has them.
+    pub tile: Option<&'a Choices>,
 }
 
 /// The ordered graph of an experiment.
@@ -521,6 +523,9 @@ impl<'a> Decider<'a> {
         if let Some(reason) = too_large(&prepared, self.setting.device) {
             return Ok(refused(want, reason));
         }
+        if let Some(constraint) = space::ruled_out(package, shape, self.wanted.tile, &self.root)? {
+            return Ok(refused(want, format!("its tiling space rules out what --tile gives: `{constraint}`")));
+        }
         let floor_ns = prepared.floor_ns(self.setting);
         if !tunings.is_empty() && !self.wanted.untuned {
             let runs = want
@@ -536,7 +541,8 @@ impl<'a> Decider<'a> {
 
     /// The subject with what tunings have decided, and the tunings that are still needed.
     fn decide(&self, package: &Package, shape: &Shape) -> Result<(Prepared, Vec<Tuning>), PlanError> {
-        let (mut tiling, mut pending) = (Tiling::default(), Vec::new());
+        let pinned = space::pinned(package, self.wanted.tile);
+        let (mut tiling, mut pending) = (Tiling { pipeline: pinned.clone(), ..Tiling::default() }, Vec::new());
         // Expressions are most of a plan's time; what only the stages' tilings differ in shares them.
         let draft = Draft::new(package, shape, &tiling.pipeline, &self.root)?;
         let prepare = |draft: &Draft<'_>, tiling: &Tiling| -> Result<Prepared, InstantiateError> {
@@ -558,6 +564,7 @@ impl<'a> Decider<'a> {
                 None => pending.push(Tuning { target, key: is_known.then_some(key), points }),
             }
         }
+        tiling.pipeline.extend(pinned);
         if prepared.tiling != tiling {
             prepared = if tiling.pipeline.is_empty() {
                 prepare(&draft, &tiling)?

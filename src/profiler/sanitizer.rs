@@ -40,8 +40,8 @@ impl SanitizerTool {
         }
     }
 
-    /// It is fast enough for a run's own shape. Racecheck slows a kernel down several hundred times, and what it looks at
-    /// is the same for every block.
+    /// It is used on a run's own shape too. Racecheck is the slower one, and what it looks at, the shared memory of one block,
+    /// is on the reduced shape as on any other.
     pub const fn watches_own_shape(self) -> bool {
         matches!(self, SanitizerTool::Memcheck)
     }

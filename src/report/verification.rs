@@ -233,3 +233,74 @@ fn span(times: impl Iterator<Item = Timestamp> + Clone) -> String {
         _ => ABSENT.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixtures::{gpu, kernel, renderer, shape, time};
+
+    fn agreement(error: f64, same_bits: Option<bool>) -> Verification {
+        Verification {
+            relative_frobenius: error,
+            worst_row: 2.0 * error,
+            worst_row_index: 3,
+            rows_compared: 128,
+            rows_total: 4096,
+            output_sha256: "00".repeat(32),
+            same_bits,
+        }
+    }
+
+    /// One subject of every verdict; of the right ones, one that is deterministic, one that is not, one of which nobody
+    /// knows.
+    fn report() -> VerificationReport {
+        let right = |error, same_bits, second| Verdict::Right {
+            whole: agreement(1e-3, same_bits),
+            own_shape: agreement(error, same_bits),
+            taken_at: time(second),
+        };
+        let verdicts = [
+            right(1.8e-3, Some(true), 18),
+            right(2.5e-3, Some(false), 25),
+            right(3e-3, None, 30),
+            Verdict::Failed {
+                kind: FailureKind::Sanitizer,
+                stage: Some("latent".into()),
+                reason: "memcheck found a fault | here".into(),
+            },
+            Verdict::Refused { reason: "its buffers need 200.0 GiB".into() },
+            Verdict::NotReached,
+        ];
+        let subject = |(version, verdict)| VerifiedSubject {
+            id: kernel("mla", version),
+            shape: shape(4),
+            label: shape(4),
+            verdict,
+        };
+        VerificationReport {
+            experiment: "covering".into(),
+            device: Device { id: gpu(), memory_bytes: 1, last_level_cache_bytes: 1, cores: vec![], gpu: None },
+            compiler: "NVRTC 13.0".into(),
+            sanitizers: vec![SanitizerTool::Memcheck, SanitizerTool::Racecheck],
+            subjects: (0..).zip(verdicts).map(subject).collect(),
+        }
+    }
+
+    #[test]
+    fn a_verification_is_told_subject_by_subject() {
+        let text = report().markdown(&renderer()).expect("it renders");
+        insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "0.0.0"));
+    }
+
+    #[test]
+    fn programs_get_every_number_and_the_sanitizers_of_what_is_right_alone() {
+        let json: serde_json::Value = serde_json::from_str(&report().json()).expect("JSON");
+        let of = |index: usize, key: &str| json["subjects"][index][key].clone();
+        let status: Vec<_> = (0..6).map(|index| of(index, "status")).collect();
+        assert_eq!(status, ["right", "right", "right", "failed", "refused", "not reached"]);
+        assert_eq!(of(1, "own_shape")["relative_frobenius"], 2.5e-3);
+        assert_eq!(of(0, "sanitizers"), serde_json::json!(["memcheck", "racecheck"]));
+        assert_eq!((of(3, "sanitizers"), of(3, "stage")), (serde_json::json!([]), "latent".into()));
+        assert_eq!(of(4, "reason"), "its buffers need 200.0 GiB");
+    }
+}

@@ -80,3 +80,17 @@ fn what_is_asked_for_wrongly_is_said() {
     project.mlarun(&["verify", "no/such.toml"]).expect(2);
     project.mlarun(&["profile", "copy", "--sanitize"]).expect(2).says("--prof_type=disabled");
 }
+
+#[test]
+fn a_tiling_can_be_chosen_and_is_refused_where_its_space_rules_it_out() {
+    let project = Project::new();
+    let space = "[space]\nchoices = { lanes = [1, 2] }\nconstraints = [\"tile.lanes == 1 || rows > 8\"]\n\
+                 default = { lanes = 1 }\n\n[[stages]]";
+    project.edit(&format!("{}/kernel.toml", package("copy", 0)), "[[stages]]", space);
+    let verify = |more: &[&str]| project.mlarun(&[&["verify", MANIFEST], more].concat());
+    verify(&["--tile", "lanes=2"]).expect(4).says("REFUSED copy v0").says("`tile.lanes == 1 || rows > 8`");
+    verify(&["--tile", "lanes=2", "--set", "shapes.rows=9"]).expect(0).prints("9 of 9");
+    verify(&["--set", "shapes.rows=9"]).expect(0).says("verified copy v0");
+    verify(&["--tile", "lans=2"]).expect(2).says("no kernel of rows has that choice");
+    verify(&["--tile", "lanes"]).expect(2).says("NAME=VALUE");
+}

@@ -143,6 +143,9 @@ pub struct RawTensor {
 }
 
 impl RawTensor {
+    /// There is none.
+    pub const NONE: RawTensor = RawTensor { from: 0, dtype: 0 };
+
     /// All elements of a buffer.
     pub fn new(buffer: &Guarded) -> RawTensor {
         RawTensor { from: buffer.address(), dtype: i64::from(dtype_number(buffer.dtype())) }
@@ -155,12 +158,16 @@ impl RawTensor {
 pub struct RawAttention {
     /// q, qpe, z, kpe, w_uk, w_uv.
     pub tensors: [RawTensor; 6],
+    /// qc, key, value, where they are taken as the kernel reads them.
+    pub as_read: [RawTensor; 3],
     pub h: i64,
     pub s: i64,
     pub t: i64,
     pub d: i64,
     pub k: i64,
     pub p: i64,
+    /// Tokens of `key` and `value`.
+    pub n: i64,
     pub scale: f64,
     pub causal: i64,
 }
@@ -395,7 +402,7 @@ mod tests {
     fn structures_have_the_layout_of_the_device_code() {
         assert_eq!(size_of::<RawGroup>(), 8 * (1 + MAX_LETTERS + 3 * MAX_LETTERS));
         assert_eq!(size_of::<RawContraction>(), 9 * 8 + 4 * 4 + 4 * size_of::<RawGroup>());
-        assert_eq!(size_of::<RawAttention>(), 6 * 16 + 8 * 8);
+        assert_eq!(size_of::<RawAttention>(), 9 * 16 + 9 * 8);
         let source = crate::model::protocol::SUPPORT_SOURCE;
         assert!(source.contains(&format!("#define MAX_LETTERS {MAX_LETTERS}\n")));
         assert!(source.contains(&format!("#define TILE_ROWS {TILE_ROWS}\n")));
