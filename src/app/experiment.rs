@@ -8,12 +8,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::builder::CachedBuilder;
+use super::clocks::{Held, HoldError};
 use super::{Ledger, Machine, Project};
 use crate::backend::{BuildCache, Patience};
 use crate::conf::Conf;
-use crate::execute::{Clock, Observer, Outcome, ProcessExecutor, Session, SessionError, Tools};
+use crate::device::clocks::ClocksError;
+use crate::execute::{Clock, Event, Observer, Outcome, ProcessExecutor, Session, SessionError, Tools};
 use crate::manifest::{Experiment, ProtocolOverrides};
 use crate::model::Device;
+use crate::model::clocks::ClockState;
 use crate::plan::space::SearchLimits;
 use crate::plan::{self, Estimate, Plan, PlanError, Protocols, Setting, Wanted};
 
@@ -63,6 +66,8 @@ pub enum BenchError {
     Plan(#[from] PlanError),
     #[error(transparent)]
     Session(#[from] SessionError),
+    #[error(transparent)]
+    Clocks(#[from] HoldError),
 }
 
 struct SystemClock;
@@ -81,7 +86,6 @@ impl<'a> Workspace<'a> {
             toolchain: self.machine.backend.toolchain(),
             peaks: self.machine.peaks.as_ref(),
             protocols,
-            clock_policy: "none",
         }
     }
 
@@ -91,7 +95,8 @@ impl<'a> Workspace<'a> {
     /// See [`PlanError`].
     pub fn plan(&self, experiment: Experiment, wanted: Wanted<'_>) -> Result<Bench, BenchError> {
         let device = &self.machine.host.device;
-        let protocols = protocols(&self.project.conf, &experiment.protocol, device, experiment.rounds);
+        let mut protocols = protocols(&self.project.conf, &experiment.protocol, device, experiment.rounds);
+        protocols.clocks = self.planned_clocks(&experiment.clocks).map_err(HoldError::from)?;
         let plan = plan::plan(&experiment, &self.project.catalog, &self.setting(&protocols), self.ledger, wanted)?;
         Ok(Bench { experiment, protocols, plan })
     }
@@ -101,28 +106,50 @@ impl<'a> Workspace<'a> {
         bench.plan.estimate(&self.project.catalog, &self.setting(&bench.protocols))
     }
 
-    /// Does what the plan has left to do, then plans again.
+    /// Does what the plan has left to do, at the clocks that the experiment asks for, then plans again.
     ///
     /// # Errors
     /// A result could not be kept, or see [`PlanError`]. Failed runs are in the outcome.
     pub fn execute(&self, bench: Bench, wanted: Wanted<'_>, control: &mut Control<'_>) -> Result<Finished, BenchError> {
-        let Bench { experiment, protocols, plan } = bench;
+        let Bench { experiment, mut protocols, mut plan } = bench;
+        let mut held = Held::default();
+        if plan.counts().to_do() > 0 {
+            held = match self.hold_clocks(&experiment.clocks, control) {
+                Err(HoldError::Clocks(ClocksError::Interrupted)) => {
+                    let outcome = Outcome { stopped: true, ..Outcome::default() };
+                    return Ok(Finished { bench: Bench { experiment, protocols, plan }, outcome });
+                }
+                held => held?,
+            };
+            if held.state != protocols.clocks {
+                // What was planned for other clocks is not what can be measured now.
+                protocols.clocks = held.state;
+                plan = plan::plan(&experiment, &self.project.catalog, &self.setting(&protocols), self.ledger, wanted)?;
+            }
+        }
         let setting = self.setting(&protocols);
         let limit = Duration::from_secs(u64::from(experiment.time_limit_s));
-        let outcome = self
-            .with_session(setting, control, limit, |session| session.execute(&experiment, plan, wanted, self.ledger))?;
+        let outcome = self.with_session(setting, control, limit, &held, |session| {
+            session.execute(&experiment, plan, wanted, self.ledger)
+        })?;
+        let state = held.state;
+        if let Err(error) = held.release() {
+            let reason = Some(format!("not given back: {error}; `mlarun clocks reset` tries again"));
+            control.observer.observe(&Event::Clocks { state, reason });
+        }
         // Reports show the whole experiment, whatever part of it was asked for now.
         let wanted = Wanted { remeasure: false, only: None, ..wanted };
         let plan = plan::plan(&experiment, &self.project.catalog, &setting, self.ledger, wanted)?;
         Ok(Finished { bench: Bench { experiment, protocols, plan }, outcome })
     }
 
-    /// Gives `run` a session whose workers may be silent for `limit`.
+    /// Gives `run` a session at the clocks `held`, whose workers may be silent for `limit`.
     pub(super) fn with_session<T>(
         &self,
         setting: Setting<'_>,
         control: &mut Control<'_>,
         limit: Duration,
+        held: &Held,
         run: impl FnOnce(Session<'_>) -> T,
     ) -> T {
         let Workspace { project, machine, ledger } = *self;
@@ -147,6 +174,8 @@ impl<'a> Workspace<'a> {
             observer: control.observer,
             clock: &SystemClock,
             environment: machine.environment(project),
+            telemetry: held.telemetry.clone(),
+            gauge: held,
             session: session_name(started),
             reference_cache: Some(project.cache().join("reference")),
             interrupted: Arc::clone(&control.interrupted),
@@ -185,6 +214,7 @@ pub fn protocols(conf: &Conf, overrides: &ProtocolOverrides, device: &Device, ro
         rounds,
         verified_rows: VERIFIED_ROWS,
         verification_seed: VERIFICATION_SEED,
+        clocks: ClockState::default(),
     }
 }
 

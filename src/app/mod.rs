@@ -3,6 +3,7 @@
 mod artifacts;
 mod builder;
 mod calibrate;
+mod clocks;
 pub mod devlogs;
 mod experiment;
 mod explain;
@@ -17,6 +18,7 @@ mod single;
 mod stamp;
 
 pub use calibrate::{CalibrateError, calibrate};
+pub use clocks::HoldError;
 pub use experiment::{Bench, BenchError, Control, Finished, Workspace, protocols};
 pub use explain::{Since, reasons, since};
 pub use ledger::{Ledger, record_kind};

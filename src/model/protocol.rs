@@ -66,6 +66,10 @@ pub enum Task {
         candidates: Vec<Candidate>,
         protocol: TuneProtocol,
     },
+    /// Keeps the GPU busy for this many nanoseconds, and tells the SM clock of their second half ([`Line::SmClock`]).
+    Load {
+        ns: u64,
+    },
     /// Which GPUs there are.
     Probe,
     /// Which CUDA compiler there is.

@@ -1,9 +1,11 @@
 //! The program as its users meet it: the real binary in projects of small kernels.
 
 mod cache;
+mod clocks;
 mod command_line;
 mod devlog;
 mod failures;
+mod fake_gpu;
 mod freshness;
 mod input;
 mod interrupt;

@@ -243,10 +243,7 @@ impl Project {
     /// The same with variables of the environment.
     pub fn start_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Running {
         let mut command = self.command(arguments);
-        command.envs(variables.iter().copied());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
-        let lines = BufReader::new(child.stderr.take().expect("stderr is piped"));
-        Running { child, lines, heard: String::new() }
+        Running::of(command.envs(variables.iter().copied()))
     }
 }
 
@@ -294,6 +291,17 @@ pub struct Running {
 }
 
 impl Running {
+    /// Starts `command`.
+    pub fn of(command: &mut Command) -> Running {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let lines = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        Running { child, lines, heard: String::new() }
+    }
+
+    pub fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
+    }
+
     /// Returns once a line with `text` was said.
     #[track_caller]
     pub fn wait_for(&mut self, text: &str) {
