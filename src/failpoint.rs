@@ -1,7 +1,7 @@
 //! Places where a test may end this process, so that what it leaves behind can be looked at. Nothing in a release build.
 
-/// Names the place and, behind a `=`, the end: `kill` (the default), `panic`, `int`, `term`, `hup`, or `wait`, which waits
-/// for a signal from elsewhere.
+/// Names the place and, behind a `=`, the end: `kill` (the default), `panic`, `int`, `term`, `hup`, or `wait`, which makes
+/// the file `reached` in the current folder and waits for a signal from elsewhere.
 #[cfg(debug_assertions)]
 const VARIABLE: &str = "MLARUN_FAILPOINT";
 
@@ -25,9 +25,12 @@ pub fn here(place: &str) {
     match signal {
         // It cannot fail for this process itself.
         Some(signal) => drop(kill_process(getpid(), signal)),
-        None => loop {
-            std::thread::park();
-        },
+        None => {
+            std::fs::write("reached", "").expect("the test's folder can be written to");
+            loop {
+                std::thread::park();
+            }
+        }
     }
 }
 

@@ -29,6 +29,7 @@ pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, CliError> {
     }
     check_names(&args.manifests, &args.selection.sets)?;
     let interrupted = context::interruptible()?;
+    super::clocks::recover(global)?;
     let mut exit = Exit::Success;
     for manifest in &args.manifests {
         if interrupted.load(Ordering::Relaxed) {

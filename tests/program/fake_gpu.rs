@@ -9,6 +9,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+
 use mlarun::model::protocol::{
     CandidateOutcome, Counters, GpuInfo, Line, PROTOCOL, Phase, Request, Samples, Task, Verification,
 };
@@ -249,6 +251,7 @@ impl Lab {
     #[track_caller]
     pub fn wait_for_a_worker(&self) {
         wait_until("a worker measures", || self.project.path("waits").exists());
+        fs::remove_file(self.project.path("waits")).expect("a file");
     }
 
     /// The measurements' records, in the order in which they were taken.
@@ -262,24 +265,39 @@ impl Lab {
         records
     }
 
-    /// Processes of this lab that are left, by their command lines.
-    pub fn processes(&self) -> Vec<String> {
+    /// Processes of this lab, by number, with their command lines.
+    pub fn processes(&self) -> Vec<(Pid, String)> {
         let root = self.project.root().display().to_string();
-        let entries = fs::read_dir("/proc").expect("/proc").flatten();
-        let of_process = entries.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok());
+        let marks = [format!("MLARUN_LEASE_DIR={root}"), format!("FAKE_ROOT={root}")];
         let text = |path: PathBuf| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).replace('\0', " ");
-        let mine = of_process.filter(|entry| {
+        let entries = fs::read_dir("/proc").expect("/proc").flatten();
+        let found = entries.filter_map(|entry| {
+            let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
             let environment = text(entry.path().join("environ"));
-            environment.contains(&format!("MLARUN_LEASE_DIR={root}"))
-                || environment.contains(&format!("FAKE_ROOT={root}"))
+            let command = text(entry.path().join("cmdline"));
+            // One that has ended and is not looked at yet has neither.
+            (marks.iter().any(|mark| environment.contains(mark)) && !command.is_empty()).then_some((pid, command))
         });
-        mine.map(|entry| text(entry.path().join("cmdline"))).filter(|command| !command.is_empty()).collect()
+        found.collect()
+    }
+
+    /// Kills the processes of this lab whose command line holds `word`; tells how many there were.
+    pub fn kill(&self, word: &str) -> usize {
+        let meant = self.processes().into_iter().filter(|(_, command)| command.contains(word));
+        // One that has just ended by itself is gone as well.
+        meant.map(|(pid, _)| kill_process(pid, Signal::KILL)).count()
+    }
+
+    /// Returns once no process of this lab is left.
+    #[track_caller]
+    pub fn is_quiet(&self, after: &str) {
+        wait_until(&format!("{after}: no process is left"), || self.processes().is_empty());
     }
 
     /// The clocks are the GPU's own, nothing is noted, no process is left, and the next one may measure.
     #[track_caller]
     pub fn is_clean(&self, after: &str) {
-        wait_until(&format!("{after}: no process is left: {:?}", self.processes()), || self.processes().is_empty());
+        self.is_quiet(after);
         assert_eq!(self.fake.locked(), (0, 0), "{after}: clocks are locked: {:?}", self.fake.calls());
         let note = fs::read_to_string(self.project.path(&format!("lease/clocks-{UUID}.json"))).unwrap_or_default();
         assert_eq!(note, "", "{after}");
@@ -296,7 +314,6 @@ fn record(file: serde_json::Value) -> serde_json::Value {
 #[test]
 #[ignore = "is the worker of other tests"]
 fn worker() {
-    use rustix::process::{Signal, set_parent_process_death_signal};
     set_parent_process_death_signal(Some(Signal::KILL)).expect("it ends with its parent");
     let mut answer = File::options().append(true).open("/proc/self/fd/3").expect("started by a script of this file");
     let mut line = |line: Line| {

@@ -9,6 +9,7 @@ mod fake_gpu;
 mod freshness;
 mod input;
 mod interrupt;
+mod kills;
 mod lease;
 mod profile;
 mod project;

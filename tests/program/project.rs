@@ -298,10 +298,6 @@ impl Running {
         Running { child, lines, heard: String::new() }
     }
 
-    pub fn pid(&self) -> rustix::process::Pid {
-        rustix::process::Pid::from_child(&self.child)
-    }
-
     /// Returns once a line with `text` was said.
     #[track_caller]
     pub fn wait_for(&mut self, text: &str) {
@@ -316,7 +312,12 @@ impl Running {
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).expect("it is running");
+        self.try_signal(signal).expect("it is running");
+    }
+
+    /// The same, of a program that may have ended.
+    pub fn try_signal(&self, signal: rustix::process::Signal) -> rustix::io::Result<()> {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal)
     }
 
     /// Waits for its end.
