@@ -17,3 +17,4 @@ mod reports;
 mod repository;
 mod run;
 mod tuning;
+mod without_clock_control;
