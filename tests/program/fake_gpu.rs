@@ -283,9 +283,13 @@ impl Lab {
 
     /// Kills the processes of this lab whose command line holds `word`; tells how many there were.
     pub fn kill(&self, word: &str) -> usize {
-        let meant = self.processes().into_iter().filter(|(_, command)| command.contains(word));
-        // One that has just ended by itself is gone as well.
-        meant.map(|(pid, _)| kill_process(pid, Signal::KILL)).count()
+        let meant: Vec<Pid> =
+            self.processes().into_iter().filter(|(_, command)| command.contains(word)).map(|(pid, _)| pid).collect();
+        for pid in &meant {
+            // One that has just ended by itself is gone as well.
+            let _ = kill_process(*pid, Signal::KILL);
+        }
+        meant.len()
     }
 
     /// Returns once no process of this lab is left.
