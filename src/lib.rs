@@ -43,6 +43,7 @@ pub mod manifest;
 pub mod model;
 pub mod plan;
 pub mod profiler;
+pub mod recording;
 pub mod report;
 pub mod roofline;
 pub mod spanned;

@@ -7,14 +7,16 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use mlarun::model::calling::{ArgType, unit_source};
 use mlarun::model::pipeline::{
-    Arg, Buffer, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage, Tolerance,
+    Arg, AsRead, Buffer, Decompressed, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula,
+    Role, Stage, TensorMap, Tolerance,
 };
 use mlarun::model::protocol::{
     Check, CompileRequest, EventProtocol, Failure, FailureKind, GpuRequest, Launchable, Line, PROTOCOL, Request,
     SUPPORT_SOURCE, Task, TuneProtocol, Warmup,
 };
-use mlarun::model::{DType, Timing};
+use mlarun::model::{DType, Language, Timing};
 
 /// The worker's whole answer.
 fn ask(task: Task, gpu: Option<GpuRequest>) -> Vec<Line> {
@@ -100,7 +102,11 @@ fn event() -> Task {
         batch_window_ns: 1,
         flush_bytes: 0,
     };
-    Task::Event { launchable: launchable(), protocol, check: Check { max_rows: None, seed: 1, reference_cache: None } }
+    Task::Event {
+        launchable: launchable(),
+        protocol,
+        check: Check { max_rows: None, seed: 1, reference_cache: None, without_bands: false },
+    }
 }
 
 #[test]
@@ -212,6 +218,8 @@ fn the_support_code_compiles_for_old_and_new_gpus() {
 /// A GPU with the support code and kernels compiled for it, and a folder that holds them.
 struct Gpu {
     folder: tempfile::TempDir,
+    /// Whether it has tensor maps.
+    has_maps: bool,
     request: GpuRequest,
 }
 
@@ -229,6 +237,28 @@ extern "C" __global__ void beside(const float *x, float *o) {
 }
 extern "C" __global__ void wild(const float *x, float *o) { o[1ll << 42] = x[0]; }
 extern "C" __global__ void nothing() {}
+"#;
+
+/// A kernel that copies through the copy engine, from a tensor map of its input; needs compute capability 9.0.
+const MAPPED: &str = r#"
+struct alignas(64) Map { char bytes[128]; };
+extern "C" __global__ void mapped(const __grid_constant__ Map map, float *o) {
+    __shared__ alignas(128) float box[4 * 8];
+    __shared__ alignas(8) unsigned long long barrier;
+    unsigned to = __cvta_generic_to_shared(box), done = __cvta_generic_to_shared(&barrier);
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(done));
+        asm volatile("fence.proxy.async.shared::cta;");
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(done), "r"(int(sizeof(box))));
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+                     ::"r"(to), "l"(&map), "r"(0), "r"(int(4 * blockIdx.x)), "r"(done) : "memory");
+    }
+    __syncthreads();
+    for (unsigned ready = 0; !ready;)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(ready) : "r"(done) : "memory");
+    o[blockIdx.x * 32 + threadIdx.x] = box[threadIdx.x];
+}
 "#;
 
 impl Gpu {
@@ -252,8 +282,14 @@ impl Gpu {
             std::fs::create_dir(&into).expect("it is made");
             assert_eq!(failed(&compile(source, &[&target, "--std=c++17"], &into)), None);
         }
+        let has_maps = major >= 9;
+        if has_maps {
+            let into = folder.path().join("mapped");
+            std::fs::create_dir(&into).expect("it is made");
+            assert_eq!(failed(&compile(MAPPED, &[&target, "--std=c++17"], &into)), None);
+        }
         let support = folder.path().join("support/module.cubin");
-        Some(Gpu { folder, request: GpuRequest { uuid: gpu.uuid, support } })
+        Some(Gpu { folder, has_maps, request: GpuRequest { uuid: gpu.uuid, support } })
     }
 
     fn module(&self) -> PathBuf {
@@ -292,7 +328,7 @@ fn reference(formula: ReferenceFormula, output: usize) -> Reference {
 }
 
 fn everything() -> Check {
-    Check { max_rows: None, seed: 1, reference_cache: None }
+    Check { max_rows: None, seed: 1, reference_cache: None, without_bands: false }
 }
 
 #[test]
@@ -323,6 +359,49 @@ fn where_there_is_a_gpu_a_right_kernel_is_timed_and_a_wrong_one_named() {
         assert!(failure.kind == kind && failure.message.contains(words), "{failure}");
         assert!(!lines.iter().any(|line| matches!(line, Line::Samples(_))), "{words}");
     }
+}
+
+#[test]
+fn where_there_is_a_copy_engine_it_finds_boxes_by_a_tensor_map() {
+    let Some(gpu) = Gpu::first() else { return };
+    if !gpu.has_maps {
+        eprintln!("not tested: this host's GPU has no tensor maps");
+        return;
+    }
+    let mut launchable = gpu.copying("mapped", [2, 1, 1]);
+    let map = TensorMap { buffer: 0, extents: vec![4, 8], swizzle_bytes: 0, promotion_bytes: 128 };
+    let stage = &mut launchable.pipeline.stages[0];
+    stage.args[0] = Arg::Map(map);
+    stage.launch = Launch::Gpu { block: [32, 1, 1], shared_bytes: 0, cluster: None, cooperative: false };
+    launchable.modules = vec![gpu.folder.path().join("mapped/module.cubin")];
+    let lines = gpu.ask(Task::Verify { launchable: launchable.clone(), check: everything() });
+    assert_eq!(failed(&lines), None);
+    launchable.modules = vec![gpu.module()];
+    launchable.pipeline.stages[0].entry = "copy".into();
+    let lines = gpu.ask(Task::Verify { launchable, check: everything() });
+    assert!(failed(&lines).is_some_and(|failure| failure.message.contains("a tensor map")), "{lines:?}");
+}
+
+#[test]
+fn a_tensor_map_is_told_from_other_parameters() {
+    if compiler().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let options = ["--gpu-architecture=sm_90a", "--std=c++17"];
+    let header = "struct alignas(64) Map { char bytes[128]; }; struct Other { char bytes[128]; };\n";
+    let compiles = |parameters: &str| {
+        let source = format!("{header}extern \"C\" __global__ void f({parameters}) {{}}\n");
+        let unit = unit_source(Language::Cuda, "f.cu", "f", &[ArgType::Map, ArgType::Tensor(DType::Float32)]);
+        // The unit's includes are of the toolkit, which the assertion on these parameters does without.
+        let body: String =
+            unit.lines().filter(|line| !line.starts_with("#include")).map(|line| format!("{line}\n")).collect();
+        failed(&compile(&format!("{source}{body}"), &options, folder.path())).is_none()
+    };
+    assert_eq!(failed(&compile(MAPPED, &options, folder.path())), None);
+    assert!(compiles("const __grid_constant__ Map map, const float *x"));
+    assert!(!compiles("const Other map, const float *x"));
+    assert!(!compiles("const Map *map, const float *x"));
 }
 
 /// Expected rows of a pipeline, as the worker keeps them.
@@ -387,12 +466,24 @@ fn where_there_is_a_gpu_it_makes_the_numbers_that_the_cpu_makes() {
                 buffer("w_uk", dtype, &[h, 24, 16], normal(5)),
                 buffer("w_uv", dtype, &[h, 24, 16], normal(6)),
                 buffer("o", dtype, &[b, h, s, 16], Role::Output),
+                buffer("qc", dtype, &[b, h, s, 24], normal(7)),
+                buffer("key", dtype, &[b, t / 3, h, 16], normal(8)),
+                buffer("value", dtype, &[b, t / 3, h, 16], normal(9)),
             ];
             let (q, qpe, z, kpe, w_uk, w_uv) = (0, 1, 2, 3, 4, 5);
-            let formula = ReferenceFormula::MlaAttention { q, qpe, z, kpe, w_uk, w_uv, scale: 0.3, causal };
-            let (cpu, gpu) = both(&buffers, &reference(formula, 6));
-            let apart = cpu.iter().zip(&gpu).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-            assert!(cpu.len() == gpu.len() && apart < 1e-13, "{dtype} s={s} t={t}: {apart}");
+            let (qc, decompressed) = (Some(7), Some(Decompressed { key: 8, value: 9 }));
+            for as_read in [
+                AsRead::default(),
+                AsRead { qc, decompressed: None },
+                AsRead { qc: None, decompressed },
+                AsRead { qc, decompressed },
+            ] {
+                let formula =
+                    ReferenceFormula::MlaAttention { q, qpe, z, kpe, w_uk, w_uv, scale: 0.3, causal, as_read };
+                let (cpu, gpu) = both(&buffers, &reference(formula, 6));
+                let apart = cpu.iter().zip(&gpu).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                assert!(cpu.len() == gpu.len() && apart < 1e-13, "{dtype} s={s} t={t} {as_read:?}: {apart}");
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["plan"],
     &["backend", "device", "profiler", "store", "worker"],
     &["execute", "report"],
+    &["recording"],
     &["app"],
     &["cli"],
 ];
@@ -33,6 +34,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("clap", &["cli/", "main.rs"]),
     ("annotate_snippets", &["diagnostic/"]),
     ("cel", &["expr/"]),
+    ("flate2", &["recording/"]),
 ];
 
 /// Modules that do no I/O and know no clock and no environment.

@@ -9,14 +9,16 @@ use mlarun::conf::Conf;
 use mlarun::expr::{Expr, Scope};
 use mlarun::manifest::{self, Experiment, ProtocolOverrides, Source};
 use mlarun::model::build::{CompilerId, Toolchain};
+use mlarun::model::device::GpuTraits;
+use mlarun::model::pipeline::ReferenceFormula;
 use mlarun::model::{
-    Choices, Device, DeviceId, DeviceKind, KernelId, Key, Language, Mode, Shape, Tiling, Value, Version,
+    Choices, DType, Device, DeviceId, DeviceKind, KernelId, Key, Language, Mode, Shape, Tiling, Value, Version,
 };
 use mlarun::plan::instantiate::{complete_shape, instantiate, reduced_shape};
 use mlarun::plan::space::{SearchLimits, TuneTarget, search, targets};
 use mlarun::plan::{
-    BaselineSubject, Estimate, Facts, FactsError, InstantiateError, Plan, PlanError, Protocols, RunState, Setting,
-    Slot, Stale, SubjectState, Wanted, graph, plan, root_scope,
+    BaselineSubject, Estimate, Facts, FactsError, InstantiateError, Plan, PlanError, Protocols, Ready, RunState,
+    Setting, Slot, Stale, Subject, SubjectState, Wanted, graph, optima, plan, root_scope,
 };
 
 const CORES: usize = 4;
@@ -568,4 +570,146 @@ fn the_graph_shows_steps_in_order() {
       s1r0 -> c0;
     }
     "##);
+}
+
+#[test]
+fn an_optional_parameter_belongs_to_a_shape_only_where_it_differs() {
+    let causal = "causal  = { type = \"bool\"";
+    let fixture = Fixture::with(
+        &PACKAGE
+            .replace(causal, &format!("scale = {{ type = \"float\", default = 1.0, optional = true }}\n{causal}"))
+            .replace("std = 1.0", "std = \"scale\""),
+    );
+    let complete = |value: Value| {
+        let given = Shape([("scale".to_owned(), value)].into());
+        complete_shape(fixture.package(), &given, &fixture.root()).expect("a shape")
+    };
+    let without = complete_shape(fixture.package(), &Shape::default(), &fixture.root()).expect("a shape");
+    assert_eq!(without.get("scale"), None);
+    assert_eq!([complete(Value::Int(1)), complete(Value::Float(1.0))], [without.clone(), without.clone()]);
+    let scaled = complete(Value::Int(100));
+    assert_eq!(scaled.get("scale"), Some(&Value::Int(100)));
+    let buffers = |shape: &Shape| {
+        let instance = instantiate(fixture.package(), shape, &Tiling::default(), &fixture.root()).expect("an instance");
+        serde_json::to_string(&instance.pipeline.buffers).expect("JSON")
+    };
+    assert!(buffers(&scaled).contains("\"std\":100.0"), "{}", buffers(&scaled));
+    // The kernel's own key does not know that there is such a parameter.
+    let plain = Fixture::new();
+    let of_plain = instantiate(plain.package(), &shape(&[]), &Tiling::default(), &plain.root()).expect("an instance");
+    assert_eq!(buffers(&without), serde_json::to_string(&of_plain.pipeline.buffers).expect("JSON"));
+    let reduced = reduced_shape(fixture.package(), &scaled, &fixture.root()).expect("a shape");
+    assert_eq!(reduced.get("scale"), Some(&Value::Int(100)));
+}
+
+#[test]
+fn without_tuning_the_defaults_hold_and_pinned_choices_come_first() {
+    let fixture = Fixture::new();
+    let text = "kernels = [\"k\"]\n";
+    let wanted = Wanted { untuned: true, ..Wanted::default() };
+    let of = |text: &str, facts: &Memory, wanted: Wanted<'_>| {
+        fixture.plan(text, facts, wanted).expect("a plan").subjects[0].state.clone()
+    };
+    let ready = |state: SubjectState| match state {
+        SubjectState::Ready(ready) => ready,
+        other => panic!("{other:?}"),
+    };
+    let nothing = Memory::default();
+    assert!(matches!(of(text, &nothing, Wanted::default()), SubjectState::AfterTune { .. }));
+    assert_eq!(ready(of(text, &nothing, wanted)).tiling, Tiling::default());
+    // What is tuned counts, as far as it is.
+    let stage = Memory { tunings: [(first(), choices(&[("block", 4), ("threads", 2)]))].into(), ..Memory::default() };
+    assert_eq!(ready(of(text, &stage, wanted)).tiling.stages["first"], choices(&[("block", 4), ("threads", 2)]));
+    let both = [(TuneTarget::Pipeline, choices(&[("part", 2), ("share", 1)]))];
+    let tuned = Memory { tunings: stage.tunings.clone().into_iter().chain(both).collect(), ..Memory::default() };
+    let pins = choices(&[("share", 2), ("foreign", 3)]);
+    let pinned = Wanted { tile: Some(&pins), ..wanted };
+    assert_eq!(ready(of(text, &tuned, pinned)).tiling.pipeline, choices(&[("part", 2), ("share", 2)]));
+    let pins = choices(&[("share", 100)]);
+    match of(text, &nothing, Wanted { tile: Some(&pins), ..wanted }) {
+        SubjectState::Refused { reason } => assert!(reason.contains("`tile.share <= part`"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The references of this project's kernels start from what a kernel reads where its rounding alone would show.
+#[test]
+fn large_logits_are_compared_with_what_a_kernel_reads() {
+    let catalog = Catalog::load(std::path::Path::new(env!("CARGO_MANIFEST_DIR")));
+    let root = root_scope(&h200());
+    for (kernel, names) in [
+        ("flash_attention", ["", "key", "value"]),
+        ("flash_mla", ["qc", "", ""]),
+        ("mla_var6_plus", ["qc", "key_new", "value_new"]),
+    ] {
+        for version in (0..3).map(Version) {
+            let id = KernelId { kernel: kernel.into(), version, language: Language::Cuda };
+            let package = catalog.package(&id).expect("it is sound");
+            let as_read = |q_std: f64| {
+                let shape = Shape([("q_std".to_owned(), Value::Float(q_std))].into());
+                let pipeline = instantiate(package, &shape, &Tiling::default(), &root).expect("an instance").pipeline;
+                let Some(ReferenceFormula::MlaAttention { as_read, .. }) = pipeline.reference.map(|of| of.formula)
+                else {
+                    panic!("{id} has another reference")
+                };
+                let decompressed = as_read.decompressed.map(|of| (of.key, of.value)).unzip();
+                let name = |index: Option<usize>| index.map_or("", |index| &pipeline.buffers[index].name).to_owned();
+                [as_read.qc, decompressed.0, decompressed.1].map(name)
+            };
+            assert_eq!(as_read(1.0), ["", "", ""], "{id}");
+            assert_eq!(as_read(100.0), names, "{id}");
+        }
+    }
+}
+
+/// An H200 for the repository's own CUDA kernels.
+fn h200() -> Device {
+    Device {
+        id: DeviceId { kind: DeviceKind::Gpu, name: "NVIDIA H200".into(), uuid: Some("GPU-1".into()), units: 132 },
+        memory_bytes: 150_000_000_000,
+        last_level_cache_bytes: 62_914_560,
+        cores: vec![0],
+        gpu: Some(GpuTraits { compute_capability: (9, 0), shared_bytes_max: 232_448, driver: "580".into() }),
+    }
+}
+
+#[test]
+fn the_roofline_of_a_tuned_parameter_is_lowest_where_all_of_its_values_say() {
+    let catalog = Catalog::load(std::path::Path::new(env!("CARGO_MANIFEST_DIR")));
+    let fixture = Fixture::new();
+    let device = h200();
+    let peaks = Conf::default().devices.peaks("NVIDIA H200").expect("it is configured");
+    let setting = Setting { device: &device, peaks: Some(&peaks), ..fixture.setting() };
+    let kernel = KernelId { kernel: "mla_var6_plus".into(), version: Version(2), language: Language::Cuda };
+    let package = catalog.package(&kernel).expect("it is there");
+    for (s, tuned) in [(1, None), (4, Some(0)), (16, Some(512)), (32, None)] {
+        let given = shape(&[("b", 2), ("s", s), ("t", 1024)]);
+        let mut pinned = given.clone();
+        let floor = |n: i64, pinned: &mut Shape| {
+            pinned.0.insert("n".into(), Value::Int(n));
+            let instance = instantiate(package, pinned, &Tiling::default(), &root_scope(&device)).expect("a shape");
+            let (flops, bytes) = instance.total();
+            1e9 * (flops / peaks.flops_per_s[&DType::Bfloat16]).max(bytes / peaks.bytes_per_s)
+        };
+        let lowest = (0..=1024).map(|n| floor(n, &mut pinned)).fold(f64::INFINITY, f64::min);
+        let mut tiling = Tiling::default();
+        tiling.pipeline.extend(tuned.map(|n| ("n".to_owned(), Value::Int(n))));
+        let state = SubjectState::Ready(Ready { key: Key::of_bytes(b""), tiling, floor_ns: None });
+        let subject = Subject {
+            id: kernel.clone(),
+            label: given.clone(),
+            shape: complete_shape(package, &given, &root_scope(&device)).expect("a shape"),
+            listed: true,
+            group: 0,
+            previous: None,
+            state,
+            runs: vec![],
+        };
+        let found = optima(&setting, package, &subject).expect("its cost is known");
+        let [optimum] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(optimum.parameter, "n");
+        assert_eq!(optimum.roofline.floor_ns, lowest, "s={s}");
+        assert_eq!(floor(optimum.roofline.value, &mut pinned), lowest, "s={s}");
+        assert_eq!(optimum.tuned.map(|tuned| (tuned.value, tuned.floor_ns)), tuned.map(|n| (n, floor(n, &mut pinned))));
+    }
 }

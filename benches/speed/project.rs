@@ -162,6 +162,7 @@ fn append(opened: &Opened, bench: &Bench) -> Result<()> {
                         material: prepared.explanation(&setting, run.mode),
                         labels,
                         tiling: ready.tiling.clone(),
+                        code: Vec::new(),
                         position: position(round),
                         environment: environment.clone(),
                         body: body(run.mode, &prepared, f64::from(round)),
@@ -235,5 +236,6 @@ fn verification() -> Verification {
         rows_compared: 128,
         rows_total: 128,
         output_sha256: "00".repeat(32),
+        same_bits: None,
     }
 }

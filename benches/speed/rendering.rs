@@ -74,6 +74,7 @@ fn run(environment: &Environment, index: usize) -> Run {
         material: serde_json::Value::Null,
         labels: Labels { id: id.clone(), shape: shape.clone(), mode: Some(Mode::Event) },
         tiling: Tiling::default(),
+        code: Vec::new(),
         position: position(0),
         environment: environment.clone(),
         body: Body::Event(sample_set(1e6 + index as f64)),

@@ -1,10 +1,8 @@
 //! The build cache as the session's compiler.
 
-use std::path::PathBuf;
-
 use crate::backend::{Backend, BuildCache, BuildError};
 use crate::execute::Builder;
-use crate::model::build::StageBuild;
+use crate::model::build::{Module, StageBuild};
 use crate::model::protocol::{Failure, FailureKind};
 
 /// Builds with one backend into one cache.
@@ -14,13 +12,13 @@ pub(super) struct CachedBuilder<'a> {
 }
 
 impl Builder for CachedBuilder<'_> {
-    fn find(&self, stage: &StageBuild) -> Result<Option<PathBuf>, Failure> {
+    fn find(&self, stage: &StageBuild) -> Result<Option<Module>, Failure> {
         let key = stage.material(self.backend.toolchain()).key();
         let found = self.cache.get(&key).map_err(|error| failure(&error))?;
         Ok(found.map(|artifact| artifact.module()))
     }
 
-    fn build(&self, stage: &StageBuild) -> Result<PathBuf, Failure> {
+    fn build(&self, stage: &StageBuild) -> Result<Module, Failure> {
         self.cache.build(self.backend, stage).map(|artifact| artifact.module()).map_err(|error| failure(&error))
     }
 }

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ClockRule;
 use super::experiment::{Control, Workspace};
 use crate::answers::{Answers, AnswersError};
 use crate::device::clocks::{self, ClocksError, Guard, Load};
-use crate::device::lease;
 use crate::device::nvml::{Gpu, Nvml, NvmlError};
+use crate::device::{lease, processes};
 use crate::execute::{Event, ExecuteError, Executor as _, Gauge, ProcessExecutor};
 use crate::manifest::{self, ClockPolicy};
 use crate::model::clocks::{ClockState, Frequencies, Reading, Telemetry};
@@ -42,11 +43,12 @@ impl Held {
 
 impl Gauge for Held {
     fn read(&self) -> Result<Option<Reading>, String> {
-        match self.gpu.as_ref().map(Gpu::read).transpose() {
+        let Some(gpu) = &self.gpu else { return Ok(None) };
+        match gpu.read() {
             Err(error @ NvmlError::Lost { .. }) => Err(error.to_string()),
             // It has told before; what it does not tell now is absent from the record.
             Err(_) => Ok(None),
-            Ok(reading) => Ok(reading),
+            Ok(reading) => Ok(Some(Reading { processes: processes::others(&reading.processes), ..reading })),
         }
     }
 }
@@ -54,10 +56,14 @@ impl Gauge for Held {
 impl Workspace<'_> {
     /// The policy that holds for what asks for `asked`, and the clocks in question.
     fn clock_policy(&self, asked: &manifest::Clocks) -> (ClockPolicy, Option<Frequencies>) {
+        let policy = match self.machine.clocks {
+            ClockRule::Policy(policy) => policy,
+            ClockRule::Manifest | ClockRule::Recorded(_) => asked.policy,
+        };
         let known = self.project.conf.devices.device(&self.machine.host.device.id.name);
         let sm_mhz = asked.sm_mhz.or(known.and_then(|device| device.lock_sm_mhz));
         let mem_mhz = asked.mem_mhz.or(known.and_then(|device| device.lock_mem_mhz));
-        (self.machine.clocks.unwrap_or(asked.policy), sm_mhz.map(|sm_mhz| Frequencies { sm_mhz, mem_mhz }))
+        (policy, sm_mhz.map(|sm_mhz| Frequencies { sm_mhz, mem_mhz }))
     }
 
     /// What a plan may count on: what is asked for, unless that was tried here and something else came of it.
@@ -66,6 +72,9 @@ impl Workspace<'_> {
     /// What was tried cannot be read.
     pub(super) fn planned_clocks(&self, asked: &manifest::Clocks) -> Result<ClockState, AnswersError> {
         let Some(gpu) = &self.machine.gpu else { return Ok(ClockState::None) };
+        if let ClockRule::Recorded(seen) = &self.machine.clocks {
+            return Ok(seen.as_ref().map(|seen| seen.clocks).unwrap_or_default());
+        }
         let (policy, frequencies) = self.clock_policy(asked);
         let hoped = clocks::hoped_for(policy, frequencies);
         Ok(self.answers().recall(&question(gpu), &self.circumstances(hoped))?.unwrap_or(hoped))
@@ -77,6 +86,10 @@ impl Workspace<'_> {
     /// They cannot be had, and the policy does without nothing less; or the user has interrupted it.
     pub(super) fn hold_clocks(&self, asked: &manifest::Clocks, control: &mut Control<'_>) -> Result<Held, HoldError> {
         let Some(request) = &self.machine.gpu else { return Ok(Held::default()) };
+        if let ClockRule::Recorded(telemetry) = &self.machine.clocks {
+            let state = telemetry.as_ref().map(|seen| seen.clocks).unwrap_or_default();
+            return Ok(Held { state, telemetry: telemetry.clone(), ..Held::default() });
+        }
         let (policy, frequencies) = self.clock_policy(asked);
         let gpu = Nvml::open().and_then(|nvml| nvml.gpu(&request.uuid));
         let had = match policy {
@@ -158,6 +171,7 @@ impl WorkerLoad {
             program: control.worker.clone(),
             silence_limit: LOAD_LIMIT,
             interrupted: Arc::clone(&control.interrupted),
+            wrapper: None,
         };
         let task = Task::Load { ns: LOAD.as_nanos() as u64 };
         let cores = workspace.machine.host.device.cores.clone();

@@ -3,20 +3,24 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
 use super::builder::CachedBuilder;
 use super::clocks::{Held, HoldError};
+use super::tape::Tape;
 use super::{Ledger, Machine, Project};
 use crate::backend::{BuildCache, Patience};
 use crate::conf::Conf;
 use crate::device::clocks::ClocksError;
-use crate::execute::{Clock, Event, Observer, Outcome, ProcessExecutor, Session, SessionError, Tools};
+use crate::execute::{
+    Builder, Clock, Event, Executor, Gauge, Holding, Observer, Outcome, ProcessExecutor, Session, SessionError, Tools,
+};
 use crate::manifest::{Experiment, ProtocolOverrides};
 use crate::model::Device;
 use crate::model::clocks::ClockState;
+use crate::model::record::Environment;
 use crate::plan::space::SearchLimits;
 use crate::plan::{self, Estimate, Plan, PlanError, Protocols, Setting, Wanted};
 
@@ -42,6 +46,8 @@ pub struct Control<'a> {
     pub fail_fast: bool,
     /// The program that serves as worker and as guard of compilers: mlarun itself.
     pub worker: PathBuf,
+    /// What the session is recorded to or replayed from.
+    pub tape: Option<Tape<'a>>,
 }
 
 /// An experiment with its plan.
@@ -70,12 +76,28 @@ pub enum BenchError {
     Clocks(#[from] HoldError),
 }
 
-struct SystemClock;
+/// The host's clock; counts from when it was made.
+struct SystemClock(Instant);
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         Timestamp::now()
     }
+
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// What a session meets outside itself.
+struct Outside<'a> {
+    builder: &'a dyn Builder,
+    executor: &'a dyn Executor,
+    clock: &'a dyn Clock,
+    gauge: &'a dyn Gauge,
+    environment: Environment,
+    /// Name of the session.
+    name: String,
 }
 
 impl<'a> Workspace<'a> {
@@ -157,30 +179,68 @@ impl<'a> Workspace<'a> {
             program: control.worker.clone(),
             silence_limit: limit,
             interrupted: Arc::clone(&control.interrupted),
+            wrapper: None,
         };
+        let executor = Holding::new(&executor);
         let interrupted = Arc::clone(&control.interrupted);
         let guard = Some(control.worker.clone());
         let patience = Patience { limit: project.conf.protocol.limits.compile(), interrupted, guard };
         let cache = BuildCache::new(&project.root, &project.cache()).with_patience(patience);
         cache.sweep();
-        let started = Timestamp::now();
-        run(Session::new(Tools {
-            catalog: &project.catalog,
-            setting,
-            builder: &CachedBuilder { backend: &*machine.backend, cache: &cache },
-            gpu: machine.gpu.clone(),
-            executor: &executor,
-            journal: &mut &*ledger,
-            observer: control.observer,
-            clock: &SystemClock,
-            environment: machine.environment(project),
-            telemetry: held.telemetry.clone(),
-            gauge: held,
-            session: session_name(started),
-            reference_cache: Some(project.cache().join("reference")),
-            interrupted: Arc::clone(&control.interrupted),
-            fail_fast: control.fail_fast,
-        }))
+        let builder = CachedBuilder { backend: &*machine.backend, cache: &cache };
+        let toolchain = machine.backend.toolchain();
+        let reference = project.cache().join("reference");
+        let tape = control.tape;
+        let run = |outside: Outside<'_>| {
+            run(Session::new(Tools {
+                catalog: &project.catalog,
+                setting,
+                builder: outside.builder,
+                gpu: machine.gpu.clone(),
+                executor: outside.executor,
+                journal: &mut &*ledger,
+                observer: control.observer,
+                clock: outside.clock,
+                environment: outside.environment,
+                telemetry: held.telemetry.clone(),
+                gauge: outside.gauge,
+                session: outside.name,
+                reference_cache: Some(reference.clone()),
+                interrupted: Arc::clone(&control.interrupted),
+                fail_fast: control.fail_fast,
+            }))
+        };
+        let environment = || machine.environment(project);
+        match tape {
+            None => run(Outside {
+                builder: &builder,
+                executor: &executor,
+                clock: &SystemClock(Instant::now()),
+                gauge: held,
+                environment: environment(),
+                name: session_name(Timestamp::now()),
+            }),
+            Some(Tape::Record(recorder)) => {
+                let (name, environment) = (session_name(Timestamp::now()), environment());
+                recorder.session(&name, &environment, held.telemetry.as_ref(), &reference);
+                run(Outside {
+                    builder: &recorder.builder(&builder, &cache, toolchain),
+                    executor: &recorder.executor(&executor),
+                    clock: recorder.clock(),
+                    gauge: &recorder.gauge(held),
+                    environment,
+                    name,
+                })
+            }
+            Some(Tape::Replay { session, replayer }) => run(Outside {
+                builder: &replayer.builder(&builder, toolchain),
+                executor: replayer,
+                clock: replayer.clock(),
+                gauge: replayer,
+                environment: session.environment.clone(),
+                name: session.name.clone(),
+            }),
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::device::peaks::{self, PeaksError};
 use crate::device::{Host, HostError, git, probe};
 use crate::execute::{ExecuteError, Executor as _, ProcessExecutor};
 use crate::manifest::ClockPolicy;
+use crate::model::clocks::Telemetry;
 use crate::model::protocol::{GpuInfo, GpuRequest, Line, PROTOCOL, Request, SUPPORT_SOURCE, Task};
 use crate::model::record::Environment;
 use crate::model::{DeviceKind, Peaks};
@@ -30,8 +31,19 @@ pub struct Machine {
     pub peaks: Option<Peaks>,
     /// The GPU as workers are told of it; `None` on a CPU.
     pub gpu: Option<GpuRequest>,
-    /// The clock policy that holds whatever a manifest says.
-    pub clocks: Option<ClockPolicy>,
+    pub clocks: ClockRule,
+}
+
+/// What decides about the clocks of a GPU.
+#[derive(Debug, Clone, Default)]
+pub enum ClockRule {
+    /// The manifest.
+    #[default]
+    Manifest,
+    /// This policy, whatever a manifest says.
+    Policy(ClockPolicy),
+    /// They were what a recording says, and are not asked for again.
+    Recorded(Option<Telemetry>),
 }
 
 /// Where workers and devices are found.
@@ -95,8 +107,12 @@ pub fn gpus(project: &Project, worker: &Path) -> Result<Gpus, MachineError> {
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let state = gpu::state(Path::new("/"), visible.as_deref());
     Answers::new(&project.cache()).get_or_ask("gpus", &state, || {
-        let executor =
-            ProcessExecutor { program: worker.to_owned(), silence_limit: DRIVER_LIMIT, interrupted: Arc::default() };
+        let executor = ProcessExecutor {
+            program: worker.to_owned(),
+            silence_limit: DRIVER_LIMIT,
+            interrupted: Arc::default(),
+            wrapper: None,
+        };
         let request = Request { protocol: PROTOCOL, task: Task::Probe, cores: Vec::new(), gpu: None };
         let lines = executor.execute(&request, &mut |_| {})?;
         let found = lines.into_iter().find_map(|line| match line {
@@ -114,7 +130,7 @@ impl Machine {
     /// .cache/ cannot be written to, a compiler, a driver or the device is missing, or the host does not say what it is.
     pub fn probe(project: &Project, choice: Choice<'_>) -> Result<Machine, MachineError> {
         project.check_cache()?;
-        let clocks = clocks::overriding(choice.clocks)?;
+        let clocks = clocks::overriding(choice.clocks)?.map_or(ClockRule::Manifest, ClockRule::Policy);
         let host = probe::host()?;
         let machine = match choice.kind {
             DeviceKind::Cpu => Machine::cpu(project, host),
@@ -126,7 +142,7 @@ impl Machine {
     fn cpu(project: &Project, host: Host) -> Result<Machine, MachineError> {
         let backend = Cpu::find(&project.cache())?;
         let peaks = peaks::load_measured(&project.cache(), &host.device.id, backend.toolchain())?;
-        Ok(Machine { host, backend: Box::new(backend), peaks, gpu: None, clocks: None })
+        Ok(Machine { host, backend: Box::new(backend), peaks, gpu: None, clocks: ClockRule::default() })
     }
 
     fn gpu(project: &Project, mut host: Host, choice: Choice<'_>) -> Result<Machine, MachineError> {
@@ -138,9 +154,10 @@ impl Machine {
         let patience = Patience { limit, interrupted: Arc::default(), guard: None };
         let backend = Cuda::find(&architecture, &project.cache(), choice.worker, &patience)?;
         let support = backend.support(SUPPORT_SOURCE, &project.cache(), &patience)?;
-        let peaks = project.conf.devices.peaks(&chosen.name);
+        // A slice of a GPU has a name of its own, and not the peaks of the whole.
+        let peaks = project.conf.devices.peaks(&host.device.id.name);
         let gpu = Some(GpuRequest { uuid: chosen.uuid.clone(), support });
-        Ok(Machine { host, backend: Box::new(backend), peaks, gpu, clocks: None })
+        Ok(Machine { host, backend: Box::new(backend), peaks, gpu, clocks: ClockRule::default() })
     }
 
     /// What every record of a session states. Asks git for the state of the project's folder.

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::experiment::{Bench, BenchError, Control, Workspace};
 use super::publish::{PublishError, PublishedProfile, publish_profile};
-use super::{Choice, Ledger, Machine, MachineError, Project, ProjectError, default_kind};
+use super::{Choice, ClockRule, Ledger, Machine, MachineError, Project, ProjectError, default_kind};
 use crate::catalog::LookupError;
 use crate::device::clocks;
 use crate::device::lease::{self, LeaseError, Waiting};
@@ -180,12 +180,14 @@ fn profile(
         false => Some(lease::acquire(&lease::folder(), Waiting::While(&mut |_| true))?),
     };
     // What cannot be given back now is tried again by the next one; a run that needs the clocks says so.
-    clocks::recover_all(&lease::folder(), profiler.machine.clocks != Some(ClockPolicy::Observe));
+    let may_change = !matches!(profiler.machine.clocks, ClockRule::Policy(ClockPolicy::Observe));
+    clocks::recover_all(&lease::folder(), may_change);
     let mut control = Control {
         observer: &mut |_: &crate::execute::Event| {},
         interrupted: Arc::new(AtomicBool::new(false)),
         fail_fast: true,
         worker: profiler.worker.clone(),
+        tape: None,
     };
     run(&workspace, plan, mode, options, &mut control)
 }

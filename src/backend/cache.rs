@@ -13,8 +13,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use super::{Backend, BuildError, BuildMaterial, Compiled, Destination, Listing, Patience, Resources, StageBuild, io};
+use super::{Backend, BuildError, BuildMaterial, Compiled, Destination, Listing, Patience, StageBuild, io};
 use crate::model::Key;
+use crate::model::build::{Module, Resources};
 
 /// Contents of an artifact's `build.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,9 +44,19 @@ pub struct Artifact {
 }
 
 impl Artifact {
-    /// File that the worker loads.
-    pub fn module(&self) -> PathBuf {
-        self.folder.join(&self.info.module)
+    /// What a worker loads, and what is known of it.
+    pub fn module(&self) -> Module {
+        let BuildInfo { module, code_sha256, resources, .. } = &self.info;
+        Module { path: self.folder.join(module), code_sha256: *code_sha256, resources: *resources }
+    }
+
+    /// The compiler's messages; empty where it had nothing to say.
+    ///
+    /// # Errors
+    /// The file that holds them cannot be read.
+    pub fn log(&self) -> Result<String, BuildError> {
+        let path = self.folder.join(LOG);
+        fs::read_to_string(&path).map_err(io(&path))
     }
 }
 
@@ -240,14 +251,14 @@ impl BuildCache {
 
 /// Writes log and `build.json` beside what the backend made.
 fn describe(material: BuildMaterial, compiled: Compiled, folder: &Path) -> Result<BuildInfo, BuildError> {
-    let module = folder.join(compiled.module);
+    let module = folder.join(&compiled.module);
     let bytes = fs::read(&module).map_err(io(&module))?;
     let log = folder.join(LOG);
     fs::write(&log, compiled.log).map_err(io(&log))?;
     let info = BuildInfo {
         key: material.key(),
         material,
-        module: compiled.module.to_owned(),
+        module: compiled.module,
         module_sha256: Key::of_bytes(&bytes),
         module_bytes: bytes.len() as u64,
         code_sha256: compiled.code_sha256,

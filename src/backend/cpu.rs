@@ -179,7 +179,13 @@ impl Backend for Cpu {
         self.check_dependencies(stage, into)?;
         let module = into.folder.join(MODULE);
         let bytes = fs::read(&module).map_err(io(&module))?;
-        Ok(Compiled { module: MODULE, code_sha256: code::code_sha256(&bytes, &module)?, listing, log, resources: None })
+        Ok(Compiled {
+            module: MODULE.to_owned(),
+            code_sha256: code::code_sha256(&bytes, &module)?,
+            listing,
+            log,
+            resources: None,
+        })
     }
 }
 

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::build::{BuildMaterial, StageBuild, Toolchain};
+use crate::model::build::{BuildMaterial, Resources, StageBuild, Toolchain};
 use crate::model::{Key, Language};
 
 pub use cache::{Artifact, BuildCache, BuildInfo, Origin};
@@ -28,7 +28,6 @@ pub use cpu::Cpu;
 pub use depfile::DepfileError;
 pub use probe::ProbeError;
 pub use process::{GUARD, Patience, ProcessError, guard};
-pub use ptxas::Resources;
 
 /// A compiler for the kernels of one language.
 pub trait Backend: Sync + Debug {
@@ -66,7 +65,7 @@ pub struct Destination<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiled {
     /// File that the worker loads, by name in the destination folder.
-    pub module: &'static str,
+    pub module: String,
     /// Hash over the module's machine code.
     pub code_sha256: Key,
     pub listing: Listing,
@@ -118,6 +117,9 @@ pub enum BuildError {
         stage_source.display(), file.display()
     )]
     Outside { stage_source: PathBuf, file: PathBuf },
+    /// A recording is replayed in which the stage did not compile, or in which it does not stand.
+    #[error("{message}")]
+    Recorded { stage_source: PathBuf, message: String },
     #[error(transparent)]
     Process(#[from] ProcessError),
     #[error(transparent)]

@@ -2,22 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
-/// Resources of one kernel.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resources {
-    /// Of a thread.
-    pub registers: u32,
-    /// Static shared memory of a block, in bytes.
-    pub shared_bytes: u64,
-    /// Of a thread, in bytes.
-    pub stack_bytes: u64,
-    /// Stores of a thread into local memory because of too few registers, in bytes.
-    pub spill_store_bytes: u64,
-    /// Loads of a thread from there, in bytes.
-    pub spill_load_bytes: u64,
-}
+use crate::model::build::Resources;
 
 /// Resources of every kernel in the messages of `--ptxas-options=-v`, by the kernel's name in machine code.
 ///

@@ -72,6 +72,29 @@ fn a_cuda_stage_says_how_its_blocks_are_launched() {
 }
 
 #[test]
+fn a_cuda_stage_may_take_a_tensor_map() {
+    let with = |map: &str| {
+        let text = KERNEL.replace("args = [\"x\"", &format!("args = [{map}"));
+        let root = project(&[("cuda/mla/k", &text)]);
+        let catalog = Catalog::load(root.path());
+        let said = render_all(&catalog.diagnostics(), Colour::Never);
+        catalog.package(&KernelId { language: Language::Cuda, ..id("k", 0) }).cloned().map_err(|_| said)
+    };
+    let package = with(r#"{ map = "x", box = [1, "min(t, 64)"], swizzle = 128 }"#).expect("it is sound");
+    let StageArg::Map(map) = &package.stages[0].args[0] else { panic!("a tensor map") };
+    let sources: Vec<&str> = map.extents.iter().map(Expr::source).collect();
+    assert_eq!((map.tensor.as_str(), sources), ("x", vec!["1", "min(t, 64)"]));
+    assert_eq!((map.swizzle_bytes, map.promotion_bytes), (128, 128));
+    let refused = |map: &str| with(map).expect_err(map);
+    assert!(refused(r#"{ map = "w", box = [1] }"#).contains("which is no tensor"));
+    assert!(refused(r#"{ map = "x" }"#).contains("needs the key `box`"));
+    assert!(refused(r#"{ map = "x", box = [1, 0] }"#).contains("is 0"));
+    assert!(refused(r#"{ map = "x", box = [1, 1], swizzle = 16 }"#).contains("allowed are 0, 32, 64, 128"));
+    assert!(refused(r#"{ map = "x", box = [1, 1], swizzel = 32 }"#).contains("no key `swizzel`"));
+    assert!(complaint("args = [\"x\"", r#"args = [{ map = "x", box = [1, 1] }"#).contains("an argument of"));
+}
+
+#[test]
 fn windows_line_ends_and_a_byte_order_mark_are_read() {
     let root = project(&[("c/mla/k", &format!("\u{feff}{}", KERNEL.replace('\n', "\r\n")))]);
     assert!(Catalog::load(root.path()).package(&id("k", 0)).is_ok());
@@ -421,4 +444,34 @@ fn a_refused_new_version_leaves_nothing_behind() {
     assert!(matches!(make(7, 8), Err(NewVersionError::Missing { .. })));
     assert!(matches!(make(1, 2), Err(NewVersionError::NotToml { .. })));
     assert_eq!(list(), before);
+}
+
+#[test]
+fn an_optional_parameter_has_a_default_and_is_not_tuned() {
+    let alpha = "alpha = { type = \"float\", default = 1.5 }";
+    let said = first_lines(&complaint(alpha, "alpha = { type = \"float\", optional = true }"));
+    assert!(said.contains("`alpha` cannot be optional"), "{said}");
+    let said = first_lines(&complaint("candidates = [0,", "optional = true, candidates = [0,"));
+    assert!(said.contains("`n` cannot be optional"), "{said}");
+    let root = project(&[("c/mla/k", &KERNEL.replace(alpha, &alpha.replace("1.5", "1.5, optional = true")))]);
+    let catalog = Catalog::load(root.path());
+    let package = catalog.package(&id("k", 0)).expect("it is sound");
+    let optional = package.parameters.iter().filter(|parameter| parameter.optional);
+    assert_eq!(optional.map(|parameter| parameter.name.as_str()).collect::<Vec<_>>(), ["alpha"]);
+}
+
+#[test]
+fn what_a_reference_takes_as_it_is_read_is_checked() {
+    const VAR6: &str = include_str!("../../kernels/cuda/mla/mla_var6_plus/kernel.toml");
+    // The sources are not there; only what is said of the reference counts.
+    let said = |from: &str, to: &str| {
+        assert!(VAR6.contains(from), "{from}");
+        let root = project(&[("cuda/mla/k", &VAR6.replace(from, to))]);
+        first_lines(&render_all(&Catalog::load(root.path()).diagnostics(), Colour::Never))
+    };
+    assert!(!said("qc    = \"qc\"", "").contains("as_read"));
+    assert!(said("value = \"value_new\"\n", "").contains("`key` and `value` go together"));
+    assert!(said("qc    = \"qc\"\nkey   = \"key_new\"\nvalue = \"value_new\"\n", "").contains("`as_read` names no"));
+    assert!(said("qc    = \"qc\"", "qc = \"z\"").contains("`qc` has 4 dimensions"));
+    assert!(said("q_std > 2.0", "q_stt > 2.0").contains("unknown name `q_stt`"));
 }

@@ -31,7 +31,7 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 all well (runs skipped with a reason included), 1 internal error, 2 bad command \
-line or manifest, 3 the host lacks something, 4 some runs failed (the rest is kept), 5 a kernel's output is wrong, 7 a \
+line or manifest, 3 the host lacks something, 4 some runs failed (the rest is kept), 5 a kernel is wrong, 7 a \
 checked file is stale, 130 interrupted.";
 
 /// Options of every command.
@@ -115,6 +115,15 @@ pub struct RunArgs {
     /// Add this device's blocks to the dev logs under docs/kernels
     #[arg(long)]
     pub devlog_add: bool,
+    /// Also write all that is met outside mlarun (files, host, compilers, workers' answers) to a new file, for a replay
+    /// elsewhere or a bug report; names of host and user are left out
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dry_run", "replay"])]
+    pub record: Option<PathBuf>,
+    /// Repeat a recorded call from its recording alone, anywhere; results go to a new folder, which --out can name
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "manifests", "sets", "only", "remeasure", "dry_run", "keep_going", "fail_fast", "no_wait", "devlog_add",
+    ])]
+    pub replay: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -127,6 +136,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Profile one kernel at one shape
     Profile(ProfileArgs),
+    /// Verify every kernel of experiments against the float64 reference, and measure nothing
+    Verify(VerifyArgs),
     /// Write the reports of experiments again, without running anything
     Report(ReportArgs),
     /// Regenerate dev logs from recorded results, or check them
@@ -135,6 +146,8 @@ pub enum Command {
     List(ListArgs),
     /// Show everything that is recorded of a run
     Show(ShowArgs),
+    /// Compare two recorded results field by field
+    Diff(DiffArgs),
     /// Say why a run is fresh or stale, what was tuned for it, and where its records are
     Explain(ExplainArgs),
     /// Look after recorded results and caches
@@ -184,6 +197,34 @@ pub struct CheckArgs {
     pub sets: Vec<String>,
 }
 
+/// `mlarun verify`
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "A kernel whose tiling was tuned is verified with that tiling, any other with its declared default: \
+verifying never tunes. Outputs are compared whole on the kernel's reduced shape and by sampled rows on the shape itself. \
+memcheck watches both shapes, racecheck the reduced one. --remeasure verifies again what is recorded as right."
+)]
+pub struct VerifyArgs {
+    /// Experiment manifests
+    #[arg(value_name = "MANIFEST", required = true)]
+    pub manifests: Vec<PathBuf>,
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Choose this for the pipeline's tiling, whatever was tuned, in every kernel that has the choice, e.g. splits=64 (may
+    /// be repeated)
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub tile: Vec<String>,
+    /// Verify once more under compute-sanitizer, each time [tools: memcheck,racecheck]
+    #[arg(long, value_name = "TOOLS", num_args = 0..=1, require_equals = true, default_missing_value = "memcheck,racecheck")]
+    pub sanitize: Option<String>,
+    /// Stop at the first kernel that is not right
+    #[arg(long)]
+    pub fail_fast: bool,
+    /// Refuse to start while another mlarun measures on this host, instead of waiting
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
 /// `mlarun profile`
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Parameters of the kernel are options of the form --NAME=VALUE or --NAME VALUE, e.g. --b=32 \
@@ -199,6 +240,9 @@ pub struct ProfileArgs {
     /// Only verify the output (with --prof_type=disabled)
     #[arg(long)]
     pub check: bool,
+    /// Verify once more under compute-sanitizer (with --prof_type=disabled) [tools: memcheck,racecheck]
+    #[arg(long, value_name = "TOOLS", num_args = 0..=1, require_equals = true, default_missing_value = "memcheck,racecheck")]
+    pub sanitize: Option<String>,
     /// Language of the kernel [default: c on a CPU, cuda on a GPU]
     #[arg(long, value_name = "LANGUAGE")]
     pub language: Option<Language>,
@@ -329,6 +373,17 @@ pub struct ShowArgs {
     /// Key of a run or a subject, or the first digits of it
     #[arg(value_name = "RUN")]
     pub key: String,
+}
+
+/// `mlarun diff`
+#[derive(Debug, Clone, Args)]
+pub struct DiffArgs {
+    /// Key of a run or a subject, or the first digits of it
+    #[arg(value_name = "A")]
+    pub a: String,
+    /// Another one
+    #[arg(value_name = "B")]
+    pub b: String,
 }
 
 /// `mlarun explain`

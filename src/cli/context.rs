@@ -106,7 +106,12 @@ pub fn resolve(
 
 /// The filter of `--only`.
 pub fn only(selection: &Selection) -> Result<Option<Expr>, CliError> {
-    let parsed = selection.only.as_deref().map(str::parse::<Expr>).transpose();
+    filter(selection.only.as_deref())
+}
+
+/// The filter `only`.
+pub fn filter(only: Option<&str>) -> Result<Option<Expr>, CliError> {
+    let parsed = only.map(str::parse::<Expr>).transpose();
     parsed.map_err(|error| CliError::usage(format!("--only: {error}")))
 }
 

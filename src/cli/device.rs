@@ -57,6 +57,7 @@ pub fn calibrate(global: &Global, opened: &Opened, interrupted: &Arc<AtomicBool>
         interrupted: Arc::clone(interrupted),
         fail_fast: true,
         worker: std::env::current_exe().unwrap_or_else(|_| "mlarun".into()),
+        tape: None,
     };
     app::calibrate(&opened.project, &opened.machine, &opened.ledger, &mut control)
 }

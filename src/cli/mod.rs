@@ -2,11 +2,13 @@
 
 mod args;
 mod cache;
+mod carry_out;
 mod check;
 mod clocks;
 mod context;
 mod device;
 mod devlog;
+mod diff;
 mod exit;
 mod explain;
 mod list;
@@ -15,9 +17,11 @@ mod output;
 mod plan;
 mod profile;
 mod progress;
+mod replay;
 mod report;
 mod run;
 mod show;
+mod verify;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -67,10 +71,12 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Some(Command::Plan(args)) => plan::run(global, &args),
         Some(Command::Check(args)) => check::run(global, &args),
         Some(Command::Profile(args)) => profile::run(global, &args),
+        Some(Command::Verify(args)) => verify::run(global, &args),
         Some(Command::Report(args)) => report::run(global, &args),
         Some(Command::Devlog(args)) => devlog::run(global, &args),
         Some(Command::List(args)) => list::run(global, &args),
         Some(Command::Show(args)) => show::run(global, &args),
+        Some(Command::Diff(args)) => diff::run(global, &args),
         Some(Command::Explain(args)) => explain::run(global, &args),
         Some(Command::Cache(args)) => cache::run(global, &args),
         Some(Command::Device(args)) => device::run(global, &args),

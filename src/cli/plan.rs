@@ -12,11 +12,11 @@ use super::run::bench_error;
 use crate::app::{Bench, reasons};
 use crate::model::record::Format;
 use crate::model::{DeviceKind, KernelId, Key, Mode, Shape, Tiling};
-use crate::plan::{Change, Counts, Estimate, RunState, Stale, Subject, SubjectState, Wanted, graph};
+use crate::plan::{Change, Counts, Estimate, Optimum, Placed, RunState, Stale, Subject, SubjectState, Wanted, graph};
 use crate::report::numbers::{counted, duration};
 
 /// Version of the plan's JSON.
-const FORMAT: Format = Format { major: 1, minor: 1 };
+const FORMAT: Format = Format { major: 1, minor: 2 };
 
 pub fn run(global: &Global, args: &PlanArgs) -> Result<Exit, CliError> {
     let first = args.manifests.first().map_or(Path::new("."), |path| path.as_path());
@@ -32,7 +32,8 @@ pub fn run(global: &Global, args: &PlanArgs) -> Result<Exit, CliError> {
     }
     let opened = Opened::of(global, project, kind)?;
     let only = context::only(&args.selection)?;
-    let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true };
+    let wanted =
+        Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true, ..Wanted::default() };
     let mut benches = Vec::new();
     for experiment in experiments {
         let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;
@@ -71,6 +72,8 @@ struct Document<'a> {
     estimate_ns: f64,
     estimate: Estimate,
     runs: Vec<RunRow<'a>>,
+    /// Where the roofline would have the parameters that are tuned.
+    optima: Vec<OptimumRow<'a>>,
     comparisons: Vec<ComparisonRow<'a>>,
 }
 
@@ -92,6 +95,16 @@ struct RunRow<'a> {
     /// By the calibrated peaks.
     roofline_ns: Option<f64>,
     estimate_ns: f64,
+}
+
+#[derive(Serialize)]
+struct OptimumRow<'a> {
+    id: &'a KernelId,
+    #[serde(skip)]
+    label: &'a Shape,
+    shape: &'a Shape,
+    #[serde(flatten)]
+    optimum: Optimum,
 }
 
 #[derive(Serialize)]
@@ -129,8 +142,22 @@ fn document<'a>(opened: &'a Opened, bench: &'a Bench) -> Result<Document<'a>, Cl
         estimate_ns: estimate.total_ns(),
         estimate,
         runs,
+        optima: optima(opened, bench)?,
         comparisons: comparisons.collect(),
     })
+}
+
+fn optima<'a>(opened: &Opened, bench: &'a Bench) -> Result<Vec<OptimumRow<'a>>, CliError> {
+    let workspace = opened.workspace();
+    let setting = workspace.setting(&bench.protocols);
+    let mut rows = Vec::new();
+    for subject in &bench.plan.subjects {
+        let package = opened.project.catalog.package(&subject.id).map_err(CliError::usage)?;
+        let found = crate::plan::optima(&setting, package, subject).map_err(CliError::usage)?;
+        let (id, label, shape) = (&subject.id, &subject.label, &subject.shape);
+        rows.extend(found.into_iter().map(|optimum| OptimumRow { id, label, shape, optimum }));
+    }
+    Ok(rows)
 }
 
 fn row<'a>(subject: &'a Subject, run: &'a crate::plan::Run, changes: Vec<Change>) -> RunRow<'a> {
@@ -219,6 +246,13 @@ impl Document<'_> {
         }
         let Counts { fresh, stale, after_tune, skipped, refused } = self.counts;
         let mut text = format!("{} on {}\n\n{}", self.experiment, self.device, output::table_text(&table));
+        for OptimumRow { id, label, optimum: Optimum { parameter, roofline, tuned }, .. } in &self.optima {
+            let placed = |placed: &Placed| format!("{} ({})", placed.value, duration(placed.floor_ns));
+            let tuned = tuned.as_ref().map_or("not tuned yet".to_owned(), |tuned| format!("tuned {}", placed(tuned)));
+            let best = placed(roofline);
+            text.push_str(&format!("\n{id} {label}: {parameter} by the roofline {best}, {tuned}"));
+        }
+        text.push_str(if self.optima.is_empty() { "" } else { "\n" });
         if verbose {
             for run in self.runs.iter().filter(|run| !run.changes.is_empty()) {
                 text.push_str(&format!("\n{} {} {}\n", run.id, run.label, run.mode));

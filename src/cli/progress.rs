@@ -133,6 +133,11 @@ impl Observer for Progress {
             Event::Verified { name, relative_frobenius } => {
                 self.note(&format!("verified {name} (relative error {relative_frobenius:.1e})"));
             }
+            Event::Sanitizing { name, tool } => {
+                self.overall.set_message(format!("{tool} {name}"));
+                self.detail(&format!("{tool} watches {name}"));
+            }
+            Event::Sanitized { name, tool } => self.note(&format!("{tool} found nothing in {name}")),
             Event::Measuring { name, mode, round, rounds, .. } => {
                 self.end_step();
                 self.overall.set_message(format!("{mode} {name} {}/{rounds}", round + 1));

@@ -1,31 +1,36 @@
 //! `mlarun MANIFEST…`: plan, execute, publish.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::args::{Global, RunArgs};
+use super::carry_out::{How, Sources, carry_out, print_results, say, skipped, warn};
 use super::context::{self, Opened};
 use super::exit::{CliError, Exit};
-use super::output;
-use super::progress::Progress;
-use crate::app::{self, Bench, BenchError, CalibrateError, Control, PublishError, Published};
+use crate::app::{self, BenchError, CalibrateError, Project, Tape};
 use crate::device::lease::{self, Lease, LeaseError, Waiting};
-use crate::execute::{Outcome, SessionError};
+use crate::execute::SessionError;
 use crate::model::protocol::FailureKind;
-use crate::model::{KernelId, Mode, Shape};
-use crate::plan::{Plan, RunState, SubjectState, Wanted};
+use crate::plan::Wanted;
+use crate::recording::{Call, Recorder, Redactions};
 use crate::report::numbers::counted;
 
 /// Runs every manifest; the worst end of all is the command's.
 pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, CliError> {
+    if let Some(file) = &args.replay {
+        return super::replay::run(global, file);
+    }
     if args.manifests.is_empty() {
         return Err(CliError::usage("name a manifest, e.g. `mlarun experiments/var6_sweep.toml`; see `mlarun --help`"));
     }
     if let Some(missing) = args.manifests.iter().find(|manifest| !manifest.exists()) {
         return Err(CliError::usage(format!("{}: there is no such manifest; nothing was run", missing.display())));
+    }
+    if args.record.is_some() && args.manifests.len() > 1 {
+        return Err(CliError::usage("a recording holds one experiment; name one manifest with --record"));
     }
     check_names(&args.manifests, &args.selection.sets)?;
     let interrupted = context::interruptible()?;
@@ -62,15 +67,17 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
     let experiment = context::experiment(global, manifest, &args.selection.sets, &project)?;
     let mut opened = Opened::of(global, project, experiment.device)?;
     let only = context::only(&args.selection)?;
-    let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true };
+    let wanted =
+        Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true, ..Wanted::default() };
     let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;
     context::warn_of_nothing(global, &args.selection, &bench);
     if args.dry_run {
         return super::plan::print(global, &opened, &[bench]);
     }
+    let recorder = args.record.as_deref().map(|file| recorder(file, &opened.project)).transpose()?;
     let counts = bench.plan.counts();
     let is_complete = counts.to_do() == 0 && counts.refused == 0;
-    if is_complete && !args.devlog_add && app::is_published(&opened.workspace(), &bench) {
+    if is_complete && recorder.is_none() && !args.devlog_add && app::is_published(&opened.workspace(), &bench) {
         say(
             global,
             &format!(
@@ -99,46 +106,37 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
         Some(_) => workspace.plan(bench.experiment, wanted).map_err(bench_error)?,
         None => bench,
     };
-    announce(global, &opened, &bench)?;
-    let stale = stale(&bench.plan);
-    let mut progress = Progress::new(global, workspace.estimate(&bench).measuring_ns);
-    let mut control = Control {
-        observer: &mut progress,
-        interrupted: Arc::clone(interrupted),
+    if let Some(recorder) = &recorder {
+        let call = call(args, manifest, &opened.project);
+        app::record(&workspace, &bench, call, recorder).map_err(CliError::usage)?;
+    }
+    let sources = Sources { opened: &opened, lease, tape: recorder.as_ref().map(Tape::Record) };
+    let exit = carry_out(global, sources, bench, wanted, How::of(args), interrupted)?;
+    match recorder.map(Recorder::finish) {
+        Some(Err(error)) => Err(CliError::host(format!("the recording is not complete: {error}; results are written"))),
+        _ => Ok(exit),
+    }
+}
+
+/// Starts the recording `file` of a call on `project`.
+fn recorder(file: &Path, project: &Project) -> Result<Recorder, CliError> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    Recorder::create(file, Redactions::new(&project.root, home.as_deref())).map_err(CliError::usage)
+}
+
+/// What is called for, as a recording says it.
+fn call(args: &RunArgs, manifest: &Path, project: &Project) -> Call {
+    // A path that leaves the project is refused by whoever notes its file.
+    let relative =
+        manifest.canonicalize().ok().and_then(|path| Some(path.strip_prefix(&project.root).ok()?.to_owned()));
+    Call {
+        manifest: relative.unwrap_or_else(|| manifest.to_owned()),
+        sets: args.selection.sets.clone(),
+        only: args.selection.only.clone(),
+        remeasure: args.selection.remeasure,
+        devlog_add: args.devlog_add,
         fail_fast: args.fail_fast,
-        worker: context::worker()?,
-    };
-    let finished = workspace.execute(bench, wanted, &mut control).map_err(bench_error)?;
-    drop(progress);
-    drop(lease);
-    warn(&opened);
-    let is_new = |subject: usize, mode: Mode| {
-        let subject = &finished.bench.plan.subjects[subject];
-        stale.iter().any(|(id, shape, of)| *id == subject.id && *shape == subject.shape && *of == mode)
-    };
-    let published =
-        app::publish_experiment(&workspace, &finished.bench, &finished.outcome.failures, is_new, args.devlog_add)
-            .map_err(publish_error)?;
-    summarise(global, &opened, &finished.bench, &finished.outcome, &published)?;
-    Ok(exit(&finished.bench.plan, &finished.outcome, interrupted))
-}
-
-/// Says what was found damaged and set aside.
-fn warn(opened: &Opened) {
-    for warning in opened.ledger.take_warnings() {
-        output::note(&format!("warning: {warning}"));
     }
-}
-
-/// Something that the user reads unless told otherwise.
-fn say(global: &Global, text: &str) {
-    if global.quiet < 2 {
-        output::note(text);
-    }
-}
-
-fn skipped(count: usize) -> String {
-    if count == 0 { String::new() } else { format!(", {count} skipped") }
 }
 
 /// Waits for (or refuses without) the host's one lease.
@@ -181,125 +179,10 @@ pub fn calibrate_once(global: &Global, opened: &mut Opened, interrupted: &Arc<At
     Ok(())
 }
 
-/// results.json of an experiment that has been published.
-fn print_results(opened: &Opened, bench: &Bench) -> Result<(), CliError> {
-    let path = opened.project.experiment(&bench.experiment.name).join("results.json");
-    let text =
-        std::fs::read_to_string(&path).map_err(|error| CliError::internal(format!("{}: {error}", path.display())))?;
-    output::text(&text)
-}
-
-/// A dev log that cannot be trusted is the user's to mend; everything else was written before it.
-fn publish_error(error: PublishError) -> CliError {
-    match error {
-        PublishError::Devlogs(error) => CliError::usage(format!("{error}; results and reports are written")),
-        error @ PublishError::Io { .. } => CliError::host(error),
-        error => CliError::internal(error),
-    }
-}
-
-fn announce(global: &Global, opened: &Opened, bench: &Bench) -> Result<(), CliError> {
-    let counts = bench.plan.counts();
-    if global.quiet == 0 {
-        let about = match counts.to_do() {
-            0 => String::new(),
-            _ => format!(", {}", super::plan::about(&opened.workspace().estimate(bench))),
-        };
-        say(
-            global,
-            &format!(
-                "{}: {}: {} recorded, {} to do{}{}{}",
-                bench.experiment.name,
-                counted(counts.total(), "run"),
-                counts.fresh,
-                counts.to_do(),
-                skipped(counts.skipped),
-                if counts.refused == 0 { String::new() } else { format!(", {} refused", counts.refused) },
-                about,
-            ),
-        );
-        say_why(global, opened, bench)?;
-    }
-    for subject in &bench.plan.subjects {
-        if let SubjectState::Refused { reason } = &subject.state {
-            output::note(&format!("REFUSED {} {}: {reason}", subject.id, subject.label));
-        }
-    }
-    Ok(())
-}
-
-/// What has changed since runs were last measured, once for each kernel.
-fn say_why(global: &Global, opened: &Opened, bench: &Bench) -> Result<(), CliError> {
-    let mut said = BTreeSet::new();
-    for (index, subject) in bench.plan.subjects.iter().enumerate() {
-        for run in &subject.runs {
-            let changes = app::reasons(&opened.workspace(), bench, index, run).map_err(CliError::internal)?;
-            if !changes.is_empty() {
-                let why = format!("{} again: {}", subject.id, super::plan::changed(&changes));
-                if said.insert(why.clone()) {
-                    say(global, &why);
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The runs that a session works on.
-fn stale(plan: &Plan) -> Vec<(KernelId, Shape, Mode)> {
-    let runs = plan.subjects.iter().flat_map(|subject| subject.runs.iter().map(move |run| (subject, run)));
-    runs.filter(|(_, run)| matches!(run.state, RunState::Stale(_) | RunState::AfterTune))
-        .map(|(subject, run)| (subject.id.clone(), subject.shape.clone(), run.mode))
-        .collect()
-}
-
-fn summarise(
-    global: &Global,
-    opened: &Opened,
-    bench: &Bench,
-    outcome: &Outcome,
-    published: &Published,
-) -> Result<(), CliError> {
-    if global.json {
-        return print_results(opened, bench);
-    }
-    let counts = bench.plan.counts();
-    let done = if outcome.stopped { "stopped" } else { "done" };
-    let failed = match outcome.failures.len() {
-        0 => String::new(),
-        count => format!(", {count} failed"),
-    };
-    say(
-        global,
-        &format!(
-            "{}: {done}, {} recorded{}{failed}",
-            bench.experiment.name,
-            counted(counts.fresh, "run"),
-            skipped(counts.skipped)
-        ),
-    );
-    say(global, &format!("report: {}", published.report.display()));
-    for devlog in &published.devlogs {
-        say(global, &format!("dev log: {}", devlog.display()));
-    }
-    if outcome.stopped {
-        say(global, "everything finished is kept; the same command goes on from here");
-    }
-    Ok(())
-}
-
-fn exit(plan: &Plan, outcome: &Outcome, interrupted: &AtomicBool) -> Exit {
-    if interrupted.load(Ordering::Relaxed) {
-        return Exit::Interrupted;
-    }
-    let refused = if plan.counts().refused > 0 { Exit::RunsFailed } else { Exit::Success };
-    outcome.failures.iter().map(|failed| failure_exit(failed.failure.kind)).fold(refused, Exit::and)
-}
-
 /// Exit code of a failed run.
 pub fn failure_exit(kind: FailureKind) -> Exit {
     match kind {
-        FailureKind::WrongOutput | FailureKind::CannotTell => Exit::WrongOutput,
+        FailureKind::WrongOutput | FailureKind::CannotTell | FailureKind::Sanitizer => Exit::WrongOutput,
         FailureKind::Unsupported => Exit::HostLacks,
         _ => Exit::RunsFailed,
     }

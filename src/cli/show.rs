@@ -6,7 +6,7 @@ use super::exit::{CliError, Exit};
 use super::output;
 use crate::app::{Ledger, Project};
 use crate::model::clocks::Telemetry;
-use crate::model::record::{Body, Record};
+use crate::model::record::{Body, Record, StageCode};
 use crate::report::numbers::{counted, duration};
 use crate::stats;
 
@@ -76,6 +76,7 @@ fn text(record: &Record) -> String {
         environment.compiler,
         environment.mlarun,
     );
+    text.extend(record.code.iter().map(code));
     text.push_str(&body(&record.body));
     if let Some(seen) = &environment.telemetry {
         text.push_str(&telemetry(seen));
@@ -118,6 +119,21 @@ fn telemetry(seen: &Telemetry) -> String {
     text
 }
 
+/// The machine code of a stage.
+fn code(code: &StageCode) -> String {
+    let resources = code.resources.map(|resources| {
+        format!(
+            ", {}, {} B shared, {} B stack, spills {} B stored, {} B loaded",
+            counted(resources.registers, "register"),
+            resources.shared_bytes,
+            resources.stack_bytes,
+            resources.spill_store_bytes,
+            resources.spill_load_bytes
+        )
+    });
+    format!("  code of {} {}{}\n", code.stage, code.code_sha256.short(), resources.unwrap_or_default())
+}
+
 fn body(body: &Body) -> String {
     match body {
         Body::Event(set) => {
@@ -157,11 +173,16 @@ fn median(ns: &[f64]) -> String {
 
 fn verification(of: &str, verification: &crate::model::protocol::Verification) -> String {
     format!(
-        "  {of}: relative error {:.2e}, worst row {:.2e}, {} of {} rows compared, output {}\n",
+        "  {of}: relative error {:.2e}, worst row {:.2e}, {} of {} rows compared, output {}{}\n",
         verification.relative_frobenius,
         verification.worst_row,
         verification.rows_compared,
         verification.rows_total,
-        verification.output_sha256.get(..12).unwrap_or_default()
+        verification.output_sha256.get(..12).unwrap_or_default(),
+        match verification.same_bits {
+            Some(true) => ", the same bits twice",
+            Some(false) => ", not deterministic: two launches left different bits",
+            None => "",
+        }
     )
 }

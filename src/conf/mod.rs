@@ -40,6 +40,22 @@ impl Conf {
     }
 }
 
+/// The configuration as text: for each file its name, and the text that [`Conf::load`] reads.
+///
+/// # Errors
+/// A file of the folder `conf` cannot be read.
+pub fn texts(folder: &Path) -> Result<Vec<(&'static str, String)>, ConfError> {
+    let files = [
+        (devices::FILE, devices::DEFAULT),
+        (thresholds::FILE, thresholds::DEFAULT),
+        (protocol::FILE, protocol::DEFAULT),
+    ];
+    files
+        .into_iter()
+        .map(|(name, default)| Ok((name, text(folder, name)?.unwrap_or_else(|| default.to_owned()))))
+        .collect()
+}
+
 impl Default for Conf {
     /// The embedded defaults.
     fn default() -> Self {
@@ -81,10 +97,18 @@ impl Invalid {
 type Parse<T> = fn(&Path, &str) -> Result<T, ConfError>;
 
 fn read<T>(folder: &Path, name: &str, default: &str, parse: Parse<T>) -> Result<T, ConfError> {
+    match text(folder, name)? {
+        Some(text) => parse(&folder.join(name), &text),
+        None => parse(Path::new(name), default),
+    }
+}
+
+/// The file of the project's own, where there is one.
+fn text(folder: &Path, name: &str) -> Result<Option<String>, ConfError> {
     let file = folder.join(name);
     match std::fs::read_to_string(&file) {
-        Ok(text) => parse(&file, &text),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => parse(Path::new(name), default),
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ConfError::Read { file, source }),
     }
 }

@@ -16,8 +16,8 @@ pub enum GpuError {
     None,
 }
 
-/// Memory that the driver keeps for itself and for the context of a process.
-const KEPT_BYTES: u64 = 1 << 30;
+/// Memory that the driver keeps for itself and for the contexts of a worker and of the process that keeps the GPU open.
+const KEPT_BYTES: u64 = 3 << 29;
 
 /// The system has a driver for NVIDIA's GPUs, so that it is worth asking which there are. `root` is `/`.
 pub fn may_be_present(root: &Path) -> bool {
@@ -52,7 +52,8 @@ pub fn choose<'g>(gpus: &'g [GpuInfo], choice: Option<&str>) -> Result<&'g GpuIn
 
 /// `gpu` as the device of a run, with the CPU cores that its worker may use.
 pub fn device(gpu: &GpuInfo, driver: &str, cores: Vec<u32>) -> Device {
-    let slice = if gpu.mig { " MIG" } else { "" };
+    // Drivers name a slice by its profile (`NVIDIA H200 MIG 1g.18gb`); one that does not must not pass for the whole.
+    let slice = if gpu.mig && !gpu.name.contains("MIG") { " MIG" } else { "" };
     Device {
         id: DeviceId {
             kind: DeviceKind::Gpu,
@@ -113,6 +114,15 @@ mod tests {
         assert_eq!(names, ["sms=132", "shared_max=232448"]);
         let older = GpuTraits { compute_capability: (8, 9), shared_bytes_max: 0, driver: String::new() };
         assert_eq!(older.architecture(), "sm_89");
+    }
+
+    #[test]
+    fn a_slice_of_a_gpu_is_named_as_one() {
+        let named =
+            |name: &str, mig| device(&GpuInfo { name: name.into(), mig, ..gpu(0, "MIG-1") }, "580", vec![]).id.name;
+        assert_eq!(named("NVIDIA H200", false), "NVIDIA H200");
+        assert_eq!(named("NVIDIA H200", true), "NVIDIA H200 MIG");
+        assert_eq!(named("NVIDIA H200 MIG 1g.18gb", true), "NVIDIA H200 MIG 1g.18gb");
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod lease;
 pub mod nvml;
 pub mod peaks;
 pub mod probe;
+pub mod processes;
 
 pub use lease::{Holder, Lease, LeaseError};
 pub use probe::{Host, HostError};

@@ -7,6 +7,8 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::{Device, DeviceId, DeviceKind};
 
 /// The host's CPU cannot be described.
@@ -23,7 +25,7 @@ pub enum HostError {
 }
 
 /// The host's CPU as a device, and the host around it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     pub device: Device,
     /// Bytes of the machine's memory.

@@ -5,14 +5,17 @@
 
 pub mod event;
 pub mod executor;
+mod hold;
+mod sanitize;
 mod session;
 mod tune;
+mod verify;
 
-use std::path::PathBuf;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::build::StageBuild;
+use crate::model::build::{Module, StageBuild};
 use crate::model::clocks::Reading;
 use crate::model::protocol::{CandidateOutcome, Failure};
 use crate::model::record::Record;
@@ -20,7 +23,9 @@ use crate::model::{Choices, KernelId, Key, Shape};
 use crate::plan::space::TuneTarget;
 
 pub use event::{Event, Name, Observer};
-pub use executor::{ExecuteError, Executor, ProcessExecutor};
+pub use executor::{ExecuteError, Executor, ProcessExecutor, Wrapper};
+pub use hold::Holding;
+pub use sanitize::Sanitizer;
 pub use session::{Outcome, RunFailure, Session, SessionError, Tools};
 pub use tune::{Trial, TrialsError};
 
@@ -30,13 +35,13 @@ pub trait Builder: Sync {
     ///
     /// # Errors
     /// It is there and cannot be read.
-    fn find(&self, stage: &StageBuild) -> Result<Option<PathBuf>, Failure>;
+    fn find(&self, stage: &StageBuild) -> Result<Option<Module>, Failure>;
 
     /// The compiled module of `stage`.
     ///
     /// # Errors
     /// The compiler refused it, with its message.
-    fn build(&self, stage: &StageBuild) -> Result<PathBuf, Failure>;
+    fn build(&self, stage: &StageBuild) -> Result<Module, Failure>;
 }
 
 /// Keeps what was measured, at once: nothing finished is lost when the next thing fails.
@@ -103,4 +108,7 @@ pub trait Gauge {
 /// Where time comes from, so that a session can be repeated with recorded times.
 pub trait Clock {
     fn now(&self) -> Timestamp;
+
+    /// Since some fixed moment, whatever is done to the host's clock meanwhile.
+    fn elapsed(&self) -> Duration;
 }

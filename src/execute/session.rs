@@ -1,4 +1,5 @@
-//! The order of things: tune what has to be tuned, plan again, compile, verify, measure in rounds.
+//! The order of things: tune what has to be tuned, plan again, compile, verify, measure in rounds. Verifying and tuning
+//! stand in files of their own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -7,16 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
-use super::tune::TrialsError;
+use super::sanitize::Sanitizer;
 use super::{Builder, Clock, Event, ExecuteError, Executor, Gauge, Journal, JournalError, Name, Observer};
 use crate::catalog::{Catalog, Package};
 use crate::manifest::Experiment;
-use crate::model::build::StageBuild;
+use crate::model::build::{Module, StageBuild};
 use crate::model::clocks::{Reading, Telemetry};
-use crate::model::protocol::{
-    Check, Failure, FailureKind, GpuRequest, Launchable, PROTOCOL, Request, Task, Verification,
-};
-use crate::model::record::{Body, Environment, Labels, Position, Record, RecordKind};
+use crate::model::protocol::{Failure, FailureKind, GpuRequest, Launchable, PROTOCOL, Request, Task, Verification};
+use crate::model::record::{Body, Environment, Labels, Position, Record, RecordKind, StageCode};
 use crate::model::{KernelId, Key, Mode, Timing};
 use crate::plan::{
     self, BuildKeys, Facts, InstantiateError, Plan, PlanError, Prepared, RunState, Setting, Subject, SubjectState,
@@ -53,10 +52,16 @@ pub struct Tools<'a> {
 /// One execution of one plan.
 pub struct Session<'a> {
     pub(super) tools: Tools<'a>,
-    modules: HashMap<Key, Result<PathBuf, Failure>>,
+    modules: HashMap<Key, Result<Module, Failure>>,
     failures: Vec<RunFailure>,
     failed_subjects: BTreeSet<usize>,
-    verified: BTreeSet<Key>,
+    /// What verifications are repeated under.
+    pub(super) sanitizer: Option<Sanitizer>,
+    pub(super) verified: BTreeSet<Key>,
+    /// Comparisons on reduced shapes, by what was launched: subjects of one kernel mostly share them.
+    pub(super) reduced: HashMap<Key, Verification>,
+    /// What sanitizers found nothing in, by tool and what was launched.
+    pub(super) sanitized: BTreeSet<Key>,
     /// The device before and after the last measurement.
     seen: Option<(Reading, Reading)>,
     pub(super) build_keys: BuildKeys,
@@ -133,11 +138,11 @@ impl Tools<'_> {
 }
 
 /// A subject that is to be measured.
-struct Arm {
-    subject: usize,
-    name: Name,
-    key: Key,
-    prepared: Prepared,
+pub(super) struct Arm {
+    pub subject: usize,
+    pub name: Name,
+    pub key: Key,
+    pub prepared: Prepared,
 }
 
 impl<'a> Session<'a> {
@@ -147,10 +152,19 @@ impl<'a> Session<'a> {
             modules: HashMap::new(),
             failures: Vec::new(),
             failed_subjects: BTreeSet::new(),
+            sanitizer: None,
             verified: BTreeSet::new(),
+            reduced: HashMap::new(),
+            sanitized: BTreeSet::new(),
             seen: None,
             build_keys: BuildKeys::default(),
         }
+    }
+
+    /// The session with `sanitizer` watching its verifications, where there is one.
+    #[must_use]
+    pub fn watched_by(self, sanitizer: Option<Sanitizer>) -> Self {
+        Session { sanitizer, ..self }
     }
 
     /// Does everything that `plan` has left to do. `facts` grow with what the journal is given.
@@ -165,7 +179,13 @@ impl<'a> Session<'a> {
         wanted: Wanted<'_>,
         facts: &dyn Facts,
     ) -> Result<Outcome, SessionError> {
-        let stopped = match self.run(experiment, plan, wanted, facts) {
+        let ended = self.run(experiment, plan, wanted, facts);
+        self.outcome(ended)
+    }
+
+    /// What the session leaves behind that ended so.
+    pub(super) fn outcome(self, ended: Result<(), Stop>) -> Result<Outcome, SessionError> {
+        let stopped = match ended {
             Ok(()) => false,
             Err(Stop::Interrupted) => true,
             Err(Stop::Session(error)) => return Err(error),
@@ -175,42 +195,10 @@ impl<'a> Session<'a> {
         Ok(Outcome { failures: self.failures, stopped })
     }
 
-    /// Tunes what has to be tuned, compiles and compares the output of every subject; measures nothing.
-    ///
-    /// # Errors
-    /// An output is wrong, or the session ended.
-    pub fn verify_only(
-        mut self,
-        experiment: &Experiment,
-        plan: Plan,
-        wanted: Wanted<'_>,
-        facts: &dyn Facts,
-    ) -> Result<(), TrialsError> {
-        self.tools.fail_fast = true;
-        let plan = self.tune_all(experiment, plan, wanted, facts)?;
-        self.verify_all(&plan, facts)?;
-        Ok(())
-    }
-
     fn run(&mut self, experiment: &Experiment, plan: Plan, wanted: Wanted<'_>, facts: &dyn Facts) -> Result<(), Stop> {
         let plan = self.tune_all(experiment, plan, wanted, facts)?;
-        let verified = self.verify_all(&plan, facts)?;
+        let verified = self.verify_all(&plan, Some(facts))?;
         self.measure_all(&plan, &verified)
-    }
-
-    /// What has to be measured, compiled and found right.
-    fn verify_all(&mut self, plan: &Plan, facts: &dyn Facts) -> Result<Vec<Arm>, Stop> {
-        let arms = self.arms(plan)?;
-        self.build_all(arms.iter().flat_map(|(arm, reduced)| [&arm.prepared, reduced]).flat_map(builds).collect())?;
-        let mut verified = Vec::new();
-        for (arm, reduced) in arms {
-            let subject = &plan.subjects[arm.subject];
-            let result = self.verify(subject, &arm, &reduced, facts);
-            if self.keep_going(&arm.name, arm.subject, None, result)?.is_some() {
-                verified.push(arm);
-            }
-        }
-        Ok(verified)
     }
 
     pub(super) fn tell(&mut self, event: Event) {
@@ -222,7 +210,7 @@ impl<'a> Session<'a> {
     }
 
     /// Records a subject's failure; `None` says that it has no result.
-    fn keep_going<T>(
+    pub(super) fn keep_going<T>(
         &mut self,
         name: &Name,
         subject: usize,
@@ -244,7 +232,7 @@ impl<'a> Session<'a> {
     }
 
     /// Makes the tunings that are missing, and plans again with what they decided.
-    fn tune_all(
+    pub(super) fn tune_all(
         &mut self,
         experiment: &Experiment,
         plan: Plan,
@@ -270,7 +258,7 @@ impl<'a> Session<'a> {
     }
 
     /// What has to be verified and measured, each with its reduced shape.
-    fn arms(&mut self, plan: &Plan) -> Result<Vec<(Arm, Prepared)>, Stop> {
+    pub(super) fn arms(&mut self, plan: &Plan) -> Result<Vec<(Arm, Prepared)>, Stop> {
         let root = self.tools.setting.root();
         let mut arms = Vec::new();
         for (index, subject) in plan.subjects.iter().enumerate() {
@@ -338,7 +326,7 @@ impl<'a> Session<'a> {
     }
 
     /// The compiled module of `build`, which [`Session::build_all`] has been given.
-    pub(super) fn module(&self, build: &StageBuild) -> Result<PathBuf, Failure> {
+    pub(super) fn module(&self, build: &StageBuild) -> Result<Module, Failure> {
         let key = build.material(self.tools.setting.toolchain).key();
         self.modules.get(&key).cloned().unwrap_or_else(|| {
             Err(Failure {
@@ -349,58 +337,20 @@ impl<'a> Session<'a> {
         })
     }
 
-    fn launchable(&self, prepared: &Prepared) -> Result<Launchable, Stop> {
-        let modules = prepared.builds.iter().map(|build| self.module(build)).collect::<Result<_, _>>();
+    pub(super) fn launchable(&self, prepared: &Prepared) -> Result<Launchable, Stop> {
+        let path = |build| self.module(build).map(|module| module.path);
+        let modules = prepared.builds.iter().map(path).collect::<Result<_, _>>();
         Ok(Launchable { pipeline: prepared.pipeline().clone(), modules: modules.map_err(Stop::Subject)? })
     }
 
-    fn check(&self, max_rows: Option<u64>) -> Check {
-        Check {
-            max_rows,
-            seed: self.tools.setting.protocols.verification_seed,
-            reference_cache: self.tools.reference_cache.clone(),
-        }
-    }
-
-    /// Compares the whole output on the reduced shape and sampled rows on the run's own.
-    fn verify(&mut self, subject: &Subject, arm: &Arm, reduced: &Prepared, known: &dyn Facts) -> Result<(), Stop> {
-        let Some(key) = plan::verification_key(&self.tools.setting, arm.key, &arm.prepared, reduced) else {
-            return Err(Stop::Subject(Failure {
-                kind: FailureKind::CannotTell,
-                stage: None,
-                message: "the kernel declares no [reference], so that nothing says whether its output is right"
-                    .to_owned(),
-            }));
-        };
-        // The modules must be there for measuring, verified or not.
-        let own = self.launchable(&arm.prepared)?;
-        if known.is_verified(&key) || self.verified.contains(&key) {
-            return Ok(());
-        }
-        self.tell(Event::Verifying { name: arm.name.clone() });
-        let whole = self.compare(self.launchable(reduced)?, None).map_err(|stop| at_reduced(stop, reduced))?;
-        let own_shape = self.compare(own, Some(self.tools.setting.protocols.verified_rows))?;
-        self.tell(Event::Verified { name: arm.name.clone(), relative_frobenius: own_shape.relative_frobenius });
-        let record = Record {
-            kind: RecordKind::Verification,
-            key,
-            subject: arm.key,
-            material: serde_json::Value::Null,
-            labels: labels(subject, None),
-            tiling: arm.prepared.tiling.clone(),
-            position: self.position(0, 0),
-            environment: self.tools.environment.clone(),
-            body: Body::Verification { whole, own_shape },
-        };
-        self.tools.journal.append(&record)?;
-        self.verified.insert(key);
-        Ok(())
-    }
-
-    fn compare(&mut self, launchable: Launchable, max_rows: Option<u64>) -> Result<Verification, Stop> {
-        let task = Task::Verify { launchable, check: self.check(max_rows) };
-        let lines = self.tools.executor.execute(&self.tools.request(task), &mut |_| {})?;
-        profiler::annotation::last_verification(&lines).map_err(Stop::Subject)
+    /// The machine code of each stage.
+    pub(super) fn code(&self, prepared: &Prepared) -> Result<Vec<StageCode>, Stop> {
+        let stages = prepared.pipeline().stages.iter().zip(&prepared.builds);
+        let code = stages.map(|(stage, build)| {
+            let Module { code_sha256, resources, .. } = self.module(build)?;
+            Ok(StageCode { stage: stage.name.clone(), code_sha256, resources })
+        });
+        code.collect::<Result<_, _>>().map_err(Stop::Subject)
     }
 
     /// Measures group by group: subjects of one shape alternate, so that a drift of the host meets all of them.
@@ -536,6 +486,7 @@ impl<'a> Session<'a> {
             material: arm.prepared.explanation(&self.tools.setting, mode),
             labels: labels(subject, Some(mode)),
             tiling: arm.prepared.tiling.clone(),
+            code: self.code(&arm.prepared)?,
             position: self.position(round, position),
             environment: self.environment(&body),
             body,
@@ -547,7 +498,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn position(&self, round: u32, position: u32) -> Position {
+    pub(super) fn position(&self, round: u32, position: u32) -> Position {
         Position { taken_at: self.tools.clock.now(), session: self.tools.session.clone(), round, position }
     }
 }
@@ -556,11 +507,11 @@ pub(super) fn name(subject: &Subject) -> Name {
     Name { id: subject.id.clone(), shape: subject.shape.clone(), label: subject.label.clone() }
 }
 
-fn labels(subject: &Subject, mode: Option<Mode>) -> Labels {
+pub(super) fn labels(subject: &Subject, mode: Option<Mode>) -> Labels {
     Labels { id: subject.id.clone(), shape: subject.shape.clone(), mode }
 }
 
-fn builds(prepared: &Prepared) -> Vec<StageBuild> {
+pub(super) fn builds(prepared: &Prepared) -> Vec<StageBuild> {
     prepared.builds.clone()
 }
 
@@ -569,15 +520,4 @@ fn median(ns: &[f64]) -> Result<f64, Stop> {
         let message = format!("the worker's samples: {error}");
         Stop::Subject(Failure { kind: FailureKind::Internal, stage: None, message })
     })
-}
-
-/// Says that a failure happened on the reduced shape.
-fn at_reduced(stop: Stop, reduced: &Prepared) -> Stop {
-    match stop {
-        Stop::Subject(failure) => Stop::Subject(Failure {
-            message: format!("on the reduced shape {}: {}", reduced.instance.shape, failure.message),
-            ..failure
-        }),
-        stop => stop,
-    }
 }

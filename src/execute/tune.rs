@@ -1,7 +1,6 @@
 //! Tuning: every point of a space is compiled, timed in a process of its own kind, and the fastest is chosen.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use super::session::{Session, SessionError, Stop};
 use super::{Event, ExecuteError, Tried, TriedOutcome, TuningResult};
@@ -188,7 +187,7 @@ impl Session<'_> {
     ) -> Result<(BTreeMap<usize, CandidateOutcome>, bool), Stop> {
         /// Points between two looks at the time budget.
         const BATCH: usize = 16;
-        let started = Instant::now();
+        let started = self.tools.clock.elapsed();
         if *target != TuneTarget::Pipeline {
             // A search that runs out of time has then seen points from everywhere. Points of the pipeline stay in order,
             // as those with equal parameters share their inputs.
@@ -197,7 +196,7 @@ impl Session<'_> {
         let mut outcomes = BTreeMap::new();
         let mut deaths = 0;
         while !left.is_empty() {
-            if started.elapsed() > self.tools.setting.protocols.tuning_budget {
+            if self.tools.clock.elapsed() - started > self.tools.setting.protocols.tuning_budget {
                 return Ok((outcomes, true));
             }
             let rest = left.split_off(left.len().min(BATCH));
@@ -250,7 +249,8 @@ impl Session<'_> {
             }
             None => (point.pipeline().clone(), &point.builds[..]),
         };
-        let modules = builds.iter().map(|build| self.module(build)).collect::<Result<_, _>>()?;
+        let path = |build| self.module(build).map(|module| module.path);
+        let modules = builds.iter().map(path).collect::<Result<_, _>>()?;
         Ok(Some(Candidate { number, launchable: Launchable { pipeline, modules }, stage: stage.map(|_| 0) }))
     }
 

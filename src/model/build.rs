@@ -103,6 +103,32 @@ pub fn normalised(path: &Path) -> PathBuf {
     })
 }
 
+/// A compiled stage: what a worker loads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// Shared library (CPU) or cubin (GPU).
+    pub path: PathBuf,
+    /// Hash over the code sections alone: equal for equal machine code.
+    pub code_sha256: Key,
+    /// Of the stage's function, where the compiler tells: on a GPU.
+    pub resources: Option<Resources>,
+}
+
+/// What one kernel takes of a GPU's multiprocessor, as ptxas tells it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    /// Of a thread.
+    pub registers: u32,
+    /// Static shared memory of a block, in bytes.
+    pub shared_bytes: u64,
+    /// Of a thread, in bytes.
+    pub stack_bytes: u64,
+    /// Stores of a thread into local memory because of too few registers, in bytes.
+    pub spill_store_bytes: u64,
+    /// Loads of a thread from there, in bytes.
+    pub spill_load_bytes: u64,
+}
+
 /// The one definition of what a build depends on. Holds no absolute path, no time stamp and no label.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildMaterial {

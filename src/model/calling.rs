@@ -23,6 +23,8 @@ pub enum ArgType {
     Block(u8),
     /// `int64_t`: the thread that runs the block.
     Thread,
+    /// `CUtensorMap`, by value; CUDA alone.
+    Map,
 }
 
 impl ArgType {
@@ -37,6 +39,7 @@ impl ArgType {
             Arg::Float(_) => ArgType::Float,
             Arg::Block(axis) => ArgType::Block(*axis),
             Arg::Thread => ArgType::Thread,
+            Arg::Map(_) => ArgType::Map,
         }
     }
 }
@@ -56,13 +59,13 @@ pub fn asserted_source(include: &str, entry: &str, args: &[ArgType]) -> String {
     let include = include.replace('\\', "\\\\").replace('"', "\\\"");
     let types: Vec<&str> = args.iter().map(|arg| cuda_type(*arg)).collect();
     let types = types.join(", ");
+    let plain = if args.contains(&ArgType::Map) { PLAIN_WITH_MAPS } else { PLAIN };
     format!(
         r#"#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include "{include}"
 namespace mlarun {{
-template <class type_1> struct plain {{ using type = type_1; }};
-template <class type_1> struct plain<const type_1 *> {{ using type = type_1 *; }};
+{plain}template <class type_1> struct plain<const type_1 *> {{ using type = type_1 *; }};
 template <class...> struct list {{}};
 template <class> struct parameters;
 template <class... types> struct parameters<void (*)(types...)> {{ using type = list<typename plain<types>::type...>; }};
@@ -75,6 +78,18 @@ static_assert(same<parameters<decltype(&::{entry})>::type, list<{types}>>::value
     )
 }
 
+/// What a type of a parameter stands for: itself.
+const PLAIN: &str = "template <class type_1> struct plain { using type = type_1; };\n";
+
+/// The same where a parameter is a tensor map: whatever has its size and alignment. Kernels define it themselves where
+/// they do without CUDA's header.
+const PLAIN_WITH_MAPS: &str = "\
+struct tensor_map {};
+template <class type_1, bool is_map> struct plain_or_map { using type = type_1; };
+template <class type_1> struct plain_or_map<type_1, true> { using type = tensor_map; };
+template <class type_1> struct plain : plain_or_map<type_1, sizeof(type_1) == 128 && alignof(type_1) >= 64> {};
+";
+
 /// Type of an argument in CUDA C++.
 const fn cuda_type(arg: ArgType) -> &'static str {
     match arg {
@@ -83,6 +98,7 @@ const fn cuda_type(arg: ArgType) -> &'static str {
         ArgType::Tensor(DType::Float16) => "__half *",
         ArgType::Int | ArgType::Block(_) | ArgType::Thread => "long long",
         ArgType::Float => "float",
+        ArgType::Map => "tensor_map",
     }
 }
 
@@ -134,6 +150,8 @@ fn value(index: usize, arg: ArgType) -> String {
         ArgType::Block(1) => "block_y".to_owned(),
         ArgType::Block(_) => "block_z".to_owned(),
         ArgType::Thread => "thread".to_owned(),
+        // Packages in C declare none: whoever does so gets a message of the compiler's.
+        ArgType::Map => "tensor_map".to_owned(),
     }
 }
 

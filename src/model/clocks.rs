@@ -84,7 +84,7 @@ pub struct Reading {
     /// What holds its clocks down, by the names that `nvidia-smi -q` gives the reasons.
     #[serde(default)]
     pub throttle: Vec<String>,
-    /// Processes that compute on it, by number; inside a container these are the host's numbers.
+    /// Processes that compute on it and are none of mlarun's, by number; inside a container these are the host's numbers.
     #[serde(default)]
     pub processes: Vec<u32>,
 }
@@ -102,7 +102,7 @@ pub struct Board {
     pub power_cap_w: Option<f64>,
 }
 
-/// A GPU before and after one worker process measured on it. mlarun has no process on it at either time.
+/// A GPU before and after one worker process measured on it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Telemetry {
     pub clocks: ClockState,

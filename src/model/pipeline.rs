@@ -149,6 +149,78 @@ pub enum Arg {
     Block(u8),
     /// CPU alone, `int64_t`: the thread that runs the block, `0..threads`.
     Thread,
+    /// GPU alone: a `CUtensorMap`, by value.
+    Map(TensorMap),
+}
+
+impl Arg {
+    /// The buffer that it hands to the function.
+    pub const fn buffer(&self) -> Option<usize> {
+        match self {
+            Arg::Buffer(buffer) | Arg::Map(TensorMap { buffer, .. }) => Some(*buffer),
+            Arg::Int(_) | Arg::Float(_) | Arg::Block(_) | Arg::Thread => None,
+        }
+    }
+}
+
+/// How the copy engine of a GPU finds boxes of a buffer (a tiled tensor map of CUDA): elements beyond the tensor read as
+/// zero.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorMap {
+    /// Index into [`Pipeline::buffers`].
+    pub buffer: usize,
+    /// Extents of a box along the buffer's dimensions, in their order.
+    #[serde(rename = "box")]
+    pub extents: Vec<u32>,
+    /// Span within which 16-byte chunks of a box are exchanged in shared memory: 0 (not at all), 32, 64 or 128 bytes.
+    pub swizzle_bytes: u32,
+    /// What is fetched into the L2 at a time: 0 (what is read), 64, 128 or 256 bytes.
+    pub promotion_bytes: u32,
+}
+
+impl TensorMap {
+    /// Values of [`TensorMap::swizzle_bytes`].
+    pub const SWIZZLES: [u32; 4] = [0, 32, 64, 128];
+    /// Values of [`TensorMap::promotion_bytes`].
+    pub const PROMOTIONS: [u32; 4] = [0, 64, 128, 256];
+
+    /// Checks it against the buffer that it is of, by the rules of `cuTensorMapEncodeTiled` (CUDA Driver API, Tensor Map
+    /// Object Management) for maps without interleaving.
+    ///
+    /// # Errors
+    /// The rule that is broken, with both sizes.
+    pub fn check(&self, buffer: &Buffer) -> Result<(), String> {
+        /// Dimensions of a map.
+        const DIMS: usize = 5;
+        /// Elements of a box along a dimension.
+        const EXTENT: u32 = 256;
+        /// Bytes that strides, and rows of a box, are multiples of.
+        const STEP: u64 = 16;
+        let (name, dims) = (&buffer.name, buffer.dims.len());
+        if dims != self.extents.len() || dims > DIMS {
+            return Err(format!(
+                "`{name}` has {dims} dimensions and the box {}; both need one to {DIMS}",
+                self.extents.len()
+            ));
+        }
+        if let Some(extent) = self.extents.iter().find(|&&extent| extent == 0 || extent > EXTENT) {
+            return Err(format!("the box of `{name}` has an extent of {extent}; allowed are 1 to {EXTENT}"));
+        }
+        let bytes = buffer.dtype.bytes();
+        let row = bytes * buffer.dims.last().copied().unwrap_or(0);
+        if dims > 1 && !row.is_multiple_of(STEP) {
+            return Err(format!("a row of `{name}` has {row} bytes, which is no multiple of {STEP}"));
+        }
+        let inner = bytes * u64::from(self.extents.last().copied().unwrap_or(0));
+        let swizzle = u64::from(self.swizzle_bytes);
+        if !inner.is_multiple_of(STEP) || (swizzle > 0 && inner > swizzle) {
+            return Err(format!(
+                "a row of the box of `{name}` has {inner} bytes; it must be a multiple of {STEP}{}",
+                if swizzle > 0 { format!(" and at most the {swizzle} bytes of the swizzle") } else { String::new() }
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// What the output buffer must equal, and how closely.
@@ -168,9 +240,44 @@ pub enum ReferenceFormula {
     /// softmax(scale · (Q·Kᵀ + QPE·KPEᵀ)) · V. Query i sees key j when j <= t - s + i if `causal`, else every key.
     /// A query that sees no key has the result 0. Fields are indices of buffers:
     /// q `[B,H,S,D]`, qpe `[B,H,S,P]`, z `[B,T,K]`, kpe `[B,T,P]`, w_uk `[H,K,D]`, w_uv `[H,K,D]`.
-    MlaAttention { q: usize, qpe: usize, z: usize, kpe: usize, w_uk: usize, w_uv: usize, scale: f64, causal: bool },
+    MlaAttention {
+        q: usize,
+        qpe: usize,
+        z: usize,
+        kpe: usize,
+        w_uk: usize,
+        w_uv: usize,
+        scale: f64,
+        causal: bool,
+        #[serde(default, skip_serializing_if = "AsRead::is_nothing")]
+        as_read: AsRead,
+    },
     /// A tensor formula.
     Einsum { formula: Einsum },
+}
+
+/// Tensors that an attention's reference takes as the kernel reads them, rounded, instead of deriving them itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AsRead {
+    /// Absorbed queries Qc = Q·W_UKᵀ `[B,H,S,K]`, for tokens that are read from the latent cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qc: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decompressed: Option<Decompressed>,
+}
+
+impl AsRead {
+    /// Everything is derived from the base tensors.
+    pub const fn is_nothing(&self) -> bool {
+        self.qc.is_none() && self.decompressed.is_none()
+    }
+}
+
+/// Decompressed keys and values `[B,N,H,D]` of the last N tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decompressed {
+    pub key: usize,
+    pub value: usize,
 }
 
 /// Largest errors that count as equal.
@@ -204,6 +311,31 @@ mod tests {
         let made = stage(Launch::Cpu { threads: 3 });
         assert_eq!(serde_json::to_string(&made).expect("it has JSON"), text);
         assert_eq!(serde_json::from_str::<Stage>(text).expect("it is a stage"), made);
+    }
+
+    #[test]
+    fn a_tensor_map_keeps_the_rules_of_the_driver() {
+        let buffer = |dims: &[u64], dtype| Buffer { name: "z".into(), dtype, dims: dims.to_vec(), role: Role::Scratch };
+        let z = buffer(&[2, 100, 576], DType::Bfloat16);
+        let map = |extents: &[u32], swizzle_bytes| TensorMap {
+            buffer: 0,
+            extents: extents.to_vec(),
+            swizzle_bytes,
+            promotion_bytes: 128,
+        };
+        assert_eq!(map(&[1, 64, 64], 128).check(&z), Ok(()));
+        assert_eq!(map(&[1, 256, 256], 0).check(&z), Ok(()));
+        let refused = |map: TensorMap, buffer: &Buffer| map.check(buffer).expect_err("a rule is broken");
+        assert!(refused(map(&[64, 64], 128), &z).contains("3 dimensions and the box 2"));
+        assert!(refused(map(&[1, 257, 64], 128), &z).contains("an extent of 257"));
+        assert!(refused(map(&[0, 64, 64], 128), &z).contains("an extent of 0"));
+        assert!(refused(map(&[1, 64, 65], 0), &z).contains("130 bytes"));
+        assert!(
+            refused(map(&[1, 64, 72], 128), &z).contains("144 bytes; it must be a multiple of 16 and at most the 128")
+        );
+        assert!(refused(map(&[1, 8], 0), &buffer(&[4, 9], DType::Float16)).contains("18 bytes, which is no multiple"));
+        let text = serde_json::to_string(&Arg::Map(map(&[1, 8], 32))).expect("it has JSON");
+        assert_eq!(text, r#"{"map":{"buffer":0,"box":[1,8],"swizzle_bytes":32,"promotion_bytes":128}}"#);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::build::Resources;
 use super::clocks::Telemetry;
 use super::protocol::{Counters, Samples, Verification};
 use super::{Device, KernelId, Key, Mode, Peaks, Shape, Tiling};
@@ -66,9 +67,23 @@ pub struct Record {
     pub material: serde_json::Value,
     pub labels: Labels,
     pub tiling: Tiling,
+    /// The machine code of each stage, in launch order; none in what mlarun recorded before it said so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub code: Vec<StageCode>,
     pub position: Position,
     pub environment: Environment,
     pub body: Body,
+}
+
+/// What a compiler made of one stage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageCode {
+    pub stage: String,
+    /// Hash over the code sections alone: equal for equal machine code.
+    pub code_sha256: Key,
+    /// Of the stage's function, where the compiler tells: on a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
 }
 
 /// When a record was taken, and where in its session.
@@ -109,6 +124,17 @@ pub enum Body {
     Event(SampleSet),
     Annotation(AnnotationPass),
     Verification { whole: Verification, own_shape: Verification },
+}
+
+impl Body {
+    /// How the output agrees with the reference at the run's own shape.
+    pub const fn verification(&self) -> &Verification {
+        match self {
+            Body::Event(set) => &set.verification,
+            Body::Annotation(pass) => &pass.verification,
+            Body::Verification { own_shape, .. } => own_shape,
+        }
+    }
 }
 
 /// Samples of one fresh process: the atom of every measurement.

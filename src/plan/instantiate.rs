@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::space::TuneTarget;
-use crate::catalog::{self, Package, Parameter, ParameterKind, StageArg, TensorDType, TensorRole};
+use crate::catalog::{self, Package, Parameter, ParameterKind, StageArg, TensorDType, TensorMapArg, TensorRole};
 use crate::expr::{EvalError, Expr, Scope};
 use crate::model::pipeline::{
-    Arg, Buffer, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage,
+    Arg, AsRead, Buffer, Decompressed, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula,
+    Role, Stage, TensorMap,
 };
 use crate::model::{Choices, DType, Device, Shape, Tiling, Value};
 
@@ -65,6 +66,10 @@ pub enum InstantiateError {
     OutOfRange { kernel: String, parameter: String, value: Value, reason: String },
     #[error("{kernel}: [reference.tolerance] has none for {dtype}")]
     NoTolerance { kernel: String, dtype: DType },
+    #[error(
+        "{kernel}: stage `{stage}`, tensor map: {reason}; change the tensor or the box, or let a constraint rule it out"
+    )]
+    TensorMap { kernel: String, stage: String, reason: String },
     #[error("{kernel}: a dimension of tensor `{tensor}` or its size exceeds 64 bits")]
     TooLarge { kernel: String, tensor: String },
 }
@@ -123,10 +128,30 @@ fn assign<'v>(
             }
         };
         check_range(package, parameter, &value)?;
+        let is_named = !parameter.optional || !is_default(&evaluator, parameter, &value, scope)?;
         scope.set(&parameter.name, &value);
-        shape.0.insert(parameter.name.clone(), value);
+        if is_named {
+            shape.0.insert(parameter.name.clone(), value);
+        }
     }
     Ok(shape)
+}
+
+/// Whether `value` is what the parameter has where nothing gives it one.
+fn is_default(
+    evaluator: &Evaluator<'_>,
+    parameter: &Parameter,
+    value: &Value,
+    scope: &Scope<'_>,
+) -> Result<bool, InstantiateError> {
+    let Some(default) = &parameter.default else { return Ok(false) };
+    let default = evaluator.at(|| format!("default of parameter `{}`", parameter.name), default.eval(scope))?;
+    Ok(match (value, &default) {
+        // `100` and `100.0` are one number.
+        (Value::Int(given), Value::Float(default)) => *given as f64 == *default,
+        (Value::Float(given), Value::Int(default)) => *given == *default as f64,
+        (given, default) => given == default,
+    })
 }
 
 fn check_range(package: &Package, parameter: &Parameter, value: &Value) -> Result<(), InstantiateError> {
@@ -289,11 +314,21 @@ impl<'p> Draft<'p> {
             return evaluator.at(|| place("grid"), Err(source));
         }
         let args = stage.args.iter().map(|arg| argument(&evaluator, self.package, arg, &place("args"), &scope));
+        let args = args.collect::<Result<Vec<Arg>, _>>()?;
+        for arg in &args {
+            if let Arg::Map(map) = arg {
+                map.check(&self.buffers[map.buffer]).map_err(|reason| InstantiateError::TensorMap {
+                    kernel: self.package.id.to_string(),
+                    stage: stage.name.clone(),
+                    reason,
+                })?;
+            }
+        }
         let after = stage.after.iter().filter_map(|name| earlier.iter().position(|earlier| &earlier.name == name));
         let launched = Stage {
             name: stage.name.clone(),
             entry: stage.entry.clone(),
-            args: args.collect::<Result<_, _>>()?,
+            args,
             grid: grid(&blocks),
             launch: launch(&evaluator, &stage.launch, &place, &scope)?,
             stream: stage.stream,
@@ -438,6 +473,7 @@ fn argument(
         StageArg::Tensor(name) => Arg::Buffer(tensor_index(package, name)),
         StageArg::Block(axis) => Arg::Block(*axis),
         StageArg::Thread => Arg::Thread,
+        StageArg::Map(map) => Arg::Map(tensor_map(evaluator, package, map, place, scope)?),
         StageArg::Scalar(expr) => match evaluator.at(|| place.to_owned(), expr.eval(scope))? {
             Value::Int(value) => Arg::Int(value),
             Value::Bool(value) => Arg::Int(i64::from(value)),
@@ -452,6 +488,23 @@ fn argument(
                 });
             }
         },
+    })
+}
+
+fn tensor_map(
+    evaluator: &Evaluator<'_>,
+    package: &Package,
+    map: &TensorMapArg,
+    place: &str,
+    scope: &Scope<'_>,
+) -> Result<TensorMap, InstantiateError> {
+    let extents = evaluator.counts(place, &map.extents, scope)?;
+    Ok(TensorMap {
+        buffer: tensor_index(package, &map.tensor),
+        // What exceeds 32 bits exceeds what a box may have, which is checked with the buffer.
+        extents: extents.into_iter().map(|extent| u32::try_from(extent).unwrap_or(u32::MAX)).collect(),
+        swizzle_bytes: map.swizzle_bytes,
+        promotion_bytes: map.promotion_bytes,
     })
 }
 
@@ -501,6 +554,23 @@ fn define(value: Value) -> String {
     }
 }
 
+fn as_read_where_it_holds(
+    evaluator: &Evaluator<'_>,
+    declared: &catalog::AsRead,
+    scope: &Scope<'_>,
+) -> Result<AsRead, InstantiateError> {
+    let holds = evaluator.at(|| "[reference.as_read] when".to_owned(), declared.when.eval_bool(scope))?;
+    let index = |name: &String| tensor_index(evaluator.package, name);
+    let decompressed = |(key, value): &(String, String)| Decompressed { key: index(key), value: index(value) };
+    Ok(match holds {
+        true => AsRead {
+            qc: declared.qc.as_ref().map(index),
+            decompressed: declared.decompressed.as_ref().map(decompressed),
+        },
+        false => AsRead::default(),
+    })
+}
+
 fn reference(
     evaluator: &Evaluator<'_>,
     declared: &catalog::Reference,
@@ -510,7 +580,7 @@ fn reference(
     let package = evaluator.package;
     let index = |name: &String| tensor_index(package, name);
     let formula = match &declared.formula {
-        catalog::ReferenceFormula::MlaAttention { q, qpe, z, kpe, w_uk, w_uv, scale, causal } => {
+        catalog::ReferenceFormula::MlaAttention { q, qpe, z, kpe, w_uk, w_uv, scale, causal, as_read } => {
             ReferenceFormula::MlaAttention {
                 q: index(q),
                 qpe: index(qpe),
@@ -520,6 +590,10 @@ fn reference(
                 w_uv: index(w_uv),
                 scale: evaluator.at(|| "[reference] scale".to_owned(), scale.eval_f64(scope))?,
                 causal: evaluator.at(|| "[reference] causal".to_owned(), causal.eval_bool(scope))?,
+                as_read: match as_read {
+                    Some(declared) => as_read_where_it_holds(evaluator, declared, scope)?,
+                    None => AsRead::default(),
+                },
             }
         }
         catalog::ReferenceFormula::Einsum(formula) => {

@@ -59,6 +59,7 @@ fn verification() -> Verification {
         rows_compared: 128,
         rows_total: 128,
         output_sha256: "00".repeat(32),
+        same_bits: None,
     }
 }
 
@@ -77,6 +78,7 @@ fn record(run: &Run, second: i64, body: Body) -> Record {
         material: serde_json::Value::Null,
         labels: Labels { id: run.id.clone(), shape: run.shape.clone(), mode: Some(run.mode) },
         tiling: run.tiling.clone(),
+        code: Vec::new(),
         position: Position { taken_at: time(second), session: "session-1".into(), round: 0, position: 0 },
         environment: Environment {
             device,

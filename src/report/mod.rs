@@ -4,11 +4,13 @@
 mod analysis;
 mod bottleneck;
 pub mod devlog;
+mod differences;
 mod input;
 pub mod numbers;
 mod render;
 mod results;
 mod summary;
+mod verification;
 mod view;
 
 #[cfg(test)]
@@ -19,8 +21,9 @@ mod tests;
 pub use analysis::AnalysisError;
 pub use bottleneck::{Bottleneck, Diagnosis, Evidence, diagnose};
 pub use input::{Baseline, Comparison, Input, Outcome, Recorded, Run, StageCost};
-pub use render::{RenderError, Renderer};
+pub use render::{RenderError, Renderer, template_texts};
 pub use results::RESULTS_FORMAT;
+pub use verification::{Verdict, VerificationReport, VerifiedRow, VerifiedSubject};
 
 use crate::conf::Thresholds;
 use analysis::{Analysis, analyse};

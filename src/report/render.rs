@@ -15,15 +15,17 @@ pub(super) enum Template {
     DevlogPerformance,
     DevlogSection,
     DevlogNotes,
+    Verification,
 }
 
 impl Template {
-    const ALL: [Template; 5] = [
+    const ALL: [Template; 6] = [
         Template::Profile,
         Template::Experiment,
         Template::DevlogPerformance,
         Template::DevlogSection,
         Template::DevlogNotes,
+        Template::Verification,
     ];
 
     const fn file(self) -> &'static str {
@@ -33,6 +35,17 @@ impl Template {
             Template::DevlogPerformance => "devlog_performance.md.hbs",
             Template::DevlogSection => "devlog_section.md.hbs",
             Template::DevlogNotes => "devlog_notes.md.hbs",
+            Template::Verification => "verification.md.hbs",
+        }
+    }
+
+    /// The file of its name in `folder`, else the embedded one.
+    fn text(self, folder: &Path) -> Result<String, RenderError> {
+        let file = folder.join(self.file());
+        match std::fs::read_to_string(&file) {
+            Ok(text) => Ok(text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(self.default_text().to_owned()),
+            Err(source) => Err(RenderError::Read { file, source }),
         }
     }
 
@@ -43,8 +56,17 @@ impl Template {
             Template::DevlogPerformance => include_str!("../../templates/devlog_performance.md.hbs"),
             Template::DevlogSection => include_str!("../../templates/devlog_section.md.hbs"),
             Template::DevlogNotes => include_str!("../../templates/devlog_notes.md.hbs"),
+            Template::Verification => include_str!("../../templates/verification.md.hbs"),
         }
     }
+}
+
+/// The templates as text: for each file its name, and the text that [`Renderer::load`] reads.
+///
+/// # Errors
+/// A template of the folder `templates` cannot be read.
+pub fn template_texts(folder: &Path) -> Result<Vec<(&'static str, String)>, RenderError> {
+    Template::ALL.into_iter().map(|template| Ok((template.file(), template.text(folder)?))).collect()
 }
 
 /// The parsed templates.
@@ -64,14 +86,9 @@ impl Renderer {
         registry.set_strict_mode(true);
         registry.register_escape_fn(no_escape);
         for template in Template::ALL {
-            let file = folder.join(template.file());
-            let text = match std::fs::read_to_string(&file) {
-                Ok(text) => text,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => template.default_text().to_owned(),
-                Err(source) => return Err(RenderError::Read { file, source }),
-            };
+            let text = template.text(folder)?;
             registry.register_template_string(template.file(), text).map_err(|error| RenderError::Template {
-                file,
+                file: folder.join(template.file()),
                 line: error.pos().map_or(0, |(line, _)| line),
                 reason: error.reason().to_string(),
             })?;

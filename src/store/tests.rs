@@ -32,6 +32,7 @@ fn record(number: u64, second: i64) -> Record {
             mode: Some(Mode::Event),
         },
         tiling: Tiling::default(),
+        code: Vec::new(),
         position: Position { taken_at: at(second), session: "s-1".into(), round: 0, position: 0 },
         environment: environment(),
         body: Body::Event(SampleSet {
@@ -52,6 +53,7 @@ fn record(number: u64, second: i64) -> Record {
                 rows_compared: 8,
                 rows_total: 8,
                 output_sha256: "00".into(),
+                same_bits: None,
             },
         }),
     }

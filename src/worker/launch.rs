@@ -137,7 +137,8 @@ impl Ready {
             Arg::Buffer(index) => Value::Pointer(pointer(*index)),
             Arg::Int(value) => Value::Int(*value),
             Arg::Float(value) => Value::Float(*value),
-            Arg::Block(_) | Arg::Thread => Value::Absent,
+            // Stages with tensor maps are refused before.
+            Arg::Block(_) | Arg::Thread | Arg::Map(_) => Value::Absent,
         };
         let mut values: Box<[Value]> = stage.args.iter().map(value).collect();
         let address = |value: &mut Value| match value {

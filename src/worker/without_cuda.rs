@@ -17,6 +17,11 @@ pub fn probe(_: &mut Answer) -> Result<(), Failure> {
 }
 
 /// Refuses.
+pub fn hold(_: &GpuRequest) -> Result<(), Failure> {
+    refused()
+}
+
+/// Refuses.
 pub fn toolkit(_: &mut Answer) -> Result<(), Failure> {
     refused()
 }

@@ -240,6 +240,22 @@ fn a_lost_gpu_ends_the_sweep_which_goes_on_later() {
     lab.is_clean("a sweep");
 }
 
+#[test]
+fn a_recording_knows_the_clocks_and_what_was_read() {
+    let lab = Lab::new();
+    lab.fake.set("throttle", 4).set("throttle_from", 4);
+    lab.mlarun(&[SWEEP, "--record", "call.recording"]).expect(0);
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let mut replay = std::process::Command::new(assert_cmd::cargo::cargo_bin!("mlarun"));
+    replay.current_dir(elsewhere.path()).arg("--replay").arg(lab.project.path("call.recording"));
+    crate::project::ended(replay.env("MLARUN_CLOCKS", "lock")).expect(0).says("2 runs recorded");
+    let report = "experiments/sweep/report.md";
+    let replayed = std::fs::read_to_string(elsewhere.path().join("call.replay").join(report)).expect("a report");
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    assert_eq!(replayed.replace("redacted", &host), lab.project.read(&format!("out/{report}")));
+    assert!(replayed.contains(", unlocked clocks"), "some of its sets slipped:\n{replayed}");
+}
+
 /// Every flag, variable and manifest that forbids it, against every command that could change a clock.
 #[test]
 fn forbidden_clocks_are_never_touched() {

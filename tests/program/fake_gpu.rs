@@ -281,10 +281,22 @@ impl Lab {
         found.collect()
     }
 
-    /// Kills the processes of this lab whose command line holds `word`; tells how many there were.
-    pub fn kill(&self, word: &str) -> usize {
+    /// Kills the watchers; tells how many there were.
+    pub fn kill_watchers(&self) -> usize {
+        self.kill(|_, command| command.contains("__clock_watch"))
+    }
+
+    /// Kills the workers that measure; tells how many there were.
+    pub fn kill_workers(&self) -> usize {
+        let holder = self.fake.get("holder");
+        self.kill(|pid, command| {
+            command.contains("fake_gpu::worker") && i64::from(pid.as_raw_nonzero().get()) != holder
+        })
+    }
+
+    fn kill(&self, is_meant: impl Fn(Pid, &str) -> bool) -> usize {
         let meant: Vec<Pid> =
-            self.processes().into_iter().filter(|(_, command)| command.contains(word)).map(|(pid, _)| pid).collect();
+            self.processes().into_iter().filter(|(pid, command)| is_meant(*pid, command)).map(|(pid, _)| pid).collect();
         for pid in &meant {
             // One that has just ended by itself is gone as well.
             let _ = kill_process(*pid, Signal::KILL);
@@ -340,6 +352,7 @@ fn worker() {
         let (rows_compared, rows_total) = (8, 8);
         let (relative_frobenius, worst_row) = (0.0, 0.0);
         Line::Verified(Verification {
+            same_bits: None,
             relative_frobenius,
             worst_row,
             worst_row_index: 0,
@@ -359,6 +372,13 @@ fn worker() {
             std::os::unix::fs::symlink(this, compile.into.join("module.cubin")).expect("a module");
             fs::write(compile.into.join("module.ptx"), "").expect("written");
             line(Line::Compiled { log: String::new() });
+        }
+        Task::Hold => {
+            fake.set("holder", i64::from(std::process::id()));
+            line(Line::Held);
+            loop {
+                std::thread::park();
+            }
         }
         Task::Load { .. } => {
             line(Line::Phase { phase: Phase::Sampling, stage: None });

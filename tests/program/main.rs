@@ -1,6 +1,7 @@
 //! The program as its users meet it: the real binary in projects of small kernels.
 
 mod cache;
+mod clock_kills;
 mod clocks;
 mod command_line;
 mod devlog;
@@ -13,8 +14,10 @@ mod kills;
 mod lease;
 mod profile;
 mod project;
+mod recording;
 mod reports;
 mod repository;
 mod run;
 mod tuning;
+mod verify;
 mod without_clock_control;

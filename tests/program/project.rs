@@ -311,6 +311,17 @@ impl Running {
         }
     }
 
+    /// Waits for the next line; false at its end.
+    pub fn hears_a_line(&mut self) -> bool {
+        self.lines.read_line(&mut self.heard).expect("its standard error can be read") > 0
+    }
+
+    /// Signals a process that may have ended by itself.
+    pub fn signal_if_running(&self, signal: rustix::process::Signal) {
+        // Until it is waited for, its number is its own.
+        let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal);
+    }
+
     pub fn signal(&self, signal: rustix::process::Signal) {
         self.try_signal(signal).expect("it is running");
     }

@@ -14,11 +14,33 @@ use std::path::{Path, PathBuf};
 use super::process::{self, Patience, ProcessError, text, tool};
 use super::{Backend, BuildError, Compiled, Destination, Listing, code, io, ptxas};
 use crate::answers::{Answers, AnswersError};
-use crate::model::build::{BuildMaterial, CompilerId, StageBuild, Toolchain};
+use crate::model::build::{BuildMaterial, CompilerId, Resources, StageBuild, Toolchain};
 use crate::model::protocol::{CompileRequest, Failure, FailureKind, Line, PROTOCOL, Request, Task};
 use crate::model::{Key, Language};
 
 pub use toolkit::{Surroundings, Toolkit, ToolkitError, find};
+
+/// The program `name` of a CUDA toolkit on this host.
+///
+/// # Errors
+/// There is none.
+pub fn program(name: &'static str) -> Result<PathBuf, NoProgram> {
+    let searched = toolkit::program_folders(&Surroundings::of_process());
+    let path = std::env::join_paths(searched.iter().filter(|folder| !folder.as_os_str().is_empty()));
+    process::find(name, &path.unwrap_or_default()).ok_or(NoProgram { name, searched })
+}
+
+/// The host lacks a program of the CUDA toolkit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the host has no {name}: it lies in none of {}; install it (it is part of the CUDA toolkit), or name the toolkit's \
+     folder in CUDA_HOME",
+    toolkit::listed(searched)
+)]
+pub struct NoProgram {
+    pub name: &'static str,
+    pub searched: Vec<PathBuf>,
+}
 
 /// Compiles CUDA with NVRTC.
 #[derive(Debug)]
@@ -190,7 +212,7 @@ impl Backend for Cuda {
         fs::write(folder.join("command.txt"), command).map_err(io(folder))?;
         let name = Path::new(UNIT);
         let log = self.nvrtc(&stage.source, name, &material.caller, &options, folder, into.patience)?;
-        let resources: BTreeMap<String, ptxas::Resources> = ptxas::resources(&log);
+        let resources: BTreeMap<String, Resources> = ptxas::resources(&log);
         let path = folder.join(RESOURCES);
         let json =
             serde_json::to_vec_pretty(&resources).map_err(|error| BuildError::Json { path: path.clone(), error })?;
@@ -199,7 +221,7 @@ impl Backend for Cuda {
         let module = folder.join(MODULE);
         let bytes = fs::read(&module).map_err(io(&module))?;
         Ok(Compiled {
-            module: MODULE,
+            module: MODULE.to_owned(),
             code_sha256: code::code_sha256(&bytes, &module)?,
             listing,
             log,

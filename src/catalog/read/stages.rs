@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::super::names::Names;
-use super::super::package::{Launch, Stage, StageArg};
+use super::super::package::{Launch, Stage, StageArg, TensorMapArg};
 use super::Reader;
 use super::parameters::is_identifier;
 use crate::diagnostic::{Diagnostic, suggestion};
 use crate::expr::Expr;
+use crate::model::pipeline::TensorMap;
 use crate::model::{Key, Language};
 use crate::spanned::{Fields, Kind, Node, fields};
 
@@ -147,6 +148,9 @@ impl Reader<'_> {
     }
 
     fn arg(&mut self, node: &Node, what: &str, names: &Names) -> Option<StageArg> {
+        if matches!(node.kind, Kind::Table(_)) && self.location.id.language == Language::Cuda {
+            return self.tensor_map(node, what, names).map(StageArg::Map);
+        }
         if let Kind::Text(text) = &node.kind {
             if let Some(place) = self.places().iter().position(|place| place == text) {
                 return Some(if place < AXES { StageArg::Block(place as u8) } else { StageArg::Thread });
@@ -160,6 +164,41 @@ impl Reader<'_> {
             }
         }
         self.expression(node, what, names).map(StageArg::Scalar)
+    }
+
+    /// `{ map = "z", box = [1, 64, 64], swizzle = 128, promotion = 256 }`
+    fn tensor_map(&mut self, node: &Node, what: &str, names: &Names) -> Option<TensorMapArg> {
+        let mut table = Fields::of(node, format!("{what}, a tensor map,"), &mut self.diagnostics)?;
+        let tensor = table.require("map", &mut self.diagnostics).and_then(|node| {
+            let name = fields::text(node, "`map`", &mut self.diagnostics)?;
+            if !self.tensor_names.iter().any(|tensor| tensor == name) {
+                self.unknown_arg(node, what, name, names);
+                return None;
+            }
+            Some(name.to_owned())
+        });
+        let extents = table.require("box", &mut self.diagnostics).and_then(|node| {
+            let what = format!("an extent of {what}");
+            let nodes = fields::list(node, &what, &mut self.diagnostics)?;
+            let extents: Vec<Option<Expr>> = nodes.iter().map(|node| self.count(node, &what, names)).collect();
+            extents.into_iter().collect::<Option<Vec<Expr>>>()
+        });
+        let swizzle = self.one_of(table.get("swizzle"), "`swizzle`", &TensorMap::SWIZZLES, 0);
+        let promotion = self.one_of(table.get("promotion"), "`promotion`", &TensorMap::PROMOTIONS, 128);
+        table.finish(&mut self.diagnostics);
+        Some(TensorMapArg { tensor: tensor?, extents: extents?, swizzle_bytes: swizzle?, promotion_bytes: promotion? })
+    }
+
+    /// A number of bytes, one of `allowed`.
+    fn one_of(&mut self, node: Option<&Node>, what: &str, allowed: &[u32], default: u32) -> Option<u32> {
+        let Some(node) = node else { return Some(default) };
+        let value = fields::integer(node, what, 0, i64::from(u32::MAX), &mut self.diagnostics)?;
+        let found = allowed.iter().copied().find(|&allowed| i64::from(allowed) == value);
+        if found.is_none() {
+            let allowed: Vec<String> = allowed.iter().map(u32::to_string).collect();
+            self.error(node, format!("{what} is {value} bytes"), format!("allowed are {}", allowed.join(", ")));
+        }
+        found
     }
 
     /// Arguments of their own meaning; a CUDA kernel has variables for them.

@@ -29,6 +29,7 @@ pub fn new_log(kernel: &str) -> String {
     format!("# {}\n", super::numbers::cell(kernel))
 }
 
-fn kebab(kernel: &str) -> String {
+/// Name of a kernel in kebab case, as files and folders are called.
+pub fn kebab(kernel: &str) -> String {
     kernel.replace('_', "-")
 }

@@ -6,14 +6,14 @@
 use std::ffi::c_void;
 use std::path::Path;
 
-use cudarc::driver::sys::{self, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig};
+use cudarc::driver::sys::{self, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig, CUtensorMap};
 
 use super::driver::{Context, Event, Stream};
 use super::error::{CudaError, check};
 use super::limits::{self, Configuration, PORTABLE_CLUSTER_BLOCKS, SHARED_BYTES_BY_DEFAULT};
 use super::module::{Function, Module, check_parameters};
-use super::tools;
-use crate::model::pipeline::{Arg, Stage};
+use super::{tensor_map, tools};
+use crate::model::pipeline::{Arg, Buffer, Stage};
 use crate::model::protocol::{Failure, FailureKind};
 
 /// A function with everything that one launch of it needs.
@@ -130,14 +130,42 @@ struct Ready {
     loaded: Loaded,
     /// Addresses of `values`.
     parameters: Vec<*mut c_void>,
-    /// Bits of each argument; boxed so that their addresses stay.
-    _values: Box<[u64]>,
+    _values: Vec<Value>,
     /// Which of the launcher's streams it runs on.
     stream: usize,
     /// Stages of other streams that must have ended.
     waits_for: Vec<usize>,
     /// Recorded when it has ended, where another stream waits for that.
     ended: Option<Event>,
+}
+
+/// An argument; boxed so that its address stays.
+enum Value {
+    Bits(Box<u64>),
+    Map(Box<CUtensorMap>),
+}
+
+impl Value {
+    fn new(arg: &Arg, buffers: &[Buffer], address: impl Fn(usize) -> u64) -> Result<Value, CudaError> {
+        Ok(Value::Bits(Box::new(match arg {
+            Arg::Buffer(buffer) => address(*buffer),
+            Arg::Int(value) => *value as u64,
+            // The four bytes that a float has come first on every host that CUDA knows.
+            Arg::Float(value) => u64::from((*value as f32).to_bits()),
+            Arg::Block(_) | Arg::Thread => 0,
+            Arg::Map(map) => {
+                let encoded = tensor_map::encode(map, &buffers[map.buffer], address(map.buffer))?;
+                return Ok(Value::Map(Box::new(encoded)));
+            }
+        })))
+    }
+
+    fn address(&mut self) -> *mut c_void {
+        match self {
+            Value::Bits(bits) => std::ptr::from_mut(&mut **bits).cast(),
+            Value::Map(map) => std::ptr::from_mut(&mut **map).cast(),
+        }
+    }
 }
 
 /// What is queued in place of the stages.
@@ -162,31 +190,26 @@ pub struct Launcher<'c> {
 }
 
 impl<'c> Launcher<'c> {
-    /// A launcher of `stages` with the functions of each, and the address of each buffer.
+    /// A launcher of `stages` with the functions of each, and the address of each of `buffers`.
     ///
     /// # Errors
-    /// The driver refuses streams or events.
+    /// The driver refuses streams, events or tensor maps.
     pub fn new(
         context: &'c Context,
         stages: &[Stage],
         loaded: &[Loaded],
+        buffers: &[Buffer],
         address: impl Fn(usize) -> u64,
     ) -> Result<Launcher<'c>, CudaError> {
         let order = Order::new(stages);
         let mut ready = Vec::new();
         for (index, (stage, loaded)) in stages.iter().zip(loaded).enumerate() {
-            let bits = |arg: &Arg| match arg {
-                Arg::Buffer(buffer) => address(*buffer),
-                Arg::Int(value) => *value as u64,
-                // The four bytes that a float has come first on every host that CUDA knows.
-                Arg::Float(value) => u64::from((*value as f32).to_bits()),
-                Arg::Block(_) | Arg::Thread => 0,
-            };
-            let mut values: Box<[u64]> = stage.args.iter().map(bits).collect();
+            let value = |arg| Value::new(arg, buffers, &address);
+            let mut values = stage.args.iter().map(value).collect::<Result<Vec<Value>, _>>()?;
             ready.push(Ready {
                 name: stage.name.clone(),
                 loaded: *loaded,
-                parameters: values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect(),
+                parameters: values.iter_mut().map(Value::address).collect(),
                 _values: values,
                 stream: order.streams[index],
                 waits_for: order.waits_for[index].clone(),

@@ -22,6 +22,7 @@ mod probe;
 mod reference;
 mod rig;
 mod support;
+mod tensor_map;
 mod tools;
 
 use driver::Context;
@@ -38,6 +39,14 @@ use crate::model::protocol::{Candidate, Check, CompileRequest, Failure, GpuReque
 /// There is no driver.
 pub fn probe(answer: &mut Answer) -> Result<(), Failure> {
     probe::run(answer)
+}
+
+/// Opens the GPU for as long as the process lives.
+///
+/// # Errors
+/// It cannot be used, or only one process may use it.
+pub fn hold(gpu: &GpuRequest) -> Result<(), Failure> {
+    driver::hold(&gpu.uuid)
 }
 
 /// Tells which compiler there is.

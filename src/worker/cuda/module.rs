@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_int};
 use std::path::Path;
 
-use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute, CUmodule, CUresult};
+use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute, CUmodule, CUresult, CUtensorMap};
 
 use super::error::{CudaError, check};
 use super::limits::FunctionLimits;
@@ -173,6 +173,7 @@ pub fn check_parameters(entry: &str, parameters: &[usize], args: &[Arg]) -> Resu
     for (index, (&bytes, arg)) in parameters.iter().zip(args).enumerate() {
         let (wanted, what) = match arg {
             Arg::Buffer(_) => (8, "a pointer"),
+            Arg::Map(_) => (size_of::<CUtensorMap>(), "a tensor map"),
             Arg::Float(_) => (4, "a float"),
             Arg::Int(_) | Arg::Block(_) | Arg::Thread => (8, "a long long"),
         };

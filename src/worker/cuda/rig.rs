@@ -8,6 +8,7 @@ use super::buffers::Buffers;
 use super::driver::{Context, Graph};
 use super::error::CudaError;
 use super::launch::{Launcher, Loaded, Work};
+use super::memory::Bands;
 use super::meter::{MOST_HELD, Meter, MeterError};
 use super::reference;
 use super::support::Support;
@@ -62,7 +63,8 @@ impl<'a> Rig<'a> {
         check: &Check,
     ) -> Result<Rig<'a>, Failure> {
         answer.phase(Phase::Inputs, None)?;
-        let buffers = Buffers::make(context, support, pipeline, None)?;
+        let bands = if check.without_bands { Bands::None } else { Bands::Guarded };
+        let buffers = Buffers::make(context, support, pipeline, bands, None)?;
         answer.phase(Phase::Reference, None)?;
         let expected = subject::expected(pipeline, check, |reference, rows| {
             reference::evaluate(context, support, pipeline, &buffers, reference, rows)
@@ -91,7 +93,7 @@ impl<'a> Rig<'a> {
     ) -> Result<Rig<'a>, Failure> {
         let pipeline = &candidate.launchable.pipeline;
         answer.phase(Phase::Inputs, None)?;
-        let buffers = Buffers::make(context, support, pipeline, previous)?;
+        let buffers = Buffers::make(context, support, pipeline, Bands::Guarded, previous)?;
         if candidate.stage.is_some() {
             buffers.fill_scratch(context, support, pipeline)?;
         }
@@ -106,7 +108,8 @@ impl<'a> Rig<'a> {
         buffers: Buffers,
         expected: Option<ReferenceRows>,
     ) -> Result<Rig<'a>, Failure> {
-        let launcher = Launcher::new(context, &pipeline.stages, loaded, |index| buffers.get(index).address())?;
+        let launcher =
+            Launcher::new(context, &pipeline.stages, loaded, &pipeline.buffers, |index| buffers.get(index).address())?;
         let meter = Meter::new()?;
         Ok(Rig { context, support, pipeline, loaded, buffers, expected, launcher, meter, graph: None, lost: false })
     }
@@ -168,13 +171,14 @@ impl rig::Rig for Rig<'_> {
 
     fn select(&mut self, part: Part) -> Result<(), Failure> {
         let address = |index: usize| self.buffers.get(index).address();
+        let buffers = &self.pipeline.buffers;
         self.graph = None;
         self.launcher = match part {
-            Part::Whole => Launcher::new(self.context, &self.pipeline.stages, self.loaded, address)?,
+            Part::Whole => Launcher::new(self.context, &self.pipeline.stages, self.loaded, buffers, address)?,
             Part::Stage(index) => {
                 let stage = self.pipeline.stages.get(index).ok_or_else(|| no_such_stage(index, self.pipeline))?;
                 let stage = Stage { after: Vec::new(), ..stage.clone() };
-                Launcher::new(self.context, &[stage], &self.loaded[index..=index], address)?
+                Launcher::new(self.context, &[stage], &self.loaded[index..=index], buffers, address)?
             }
         };
         Ok(())
