@@ -159,13 +159,7 @@ impl Fixture {
     }
 
     fn setting(&self) -> Setting<'_> {
-        Setting {
-            device: &self.device,
-            toolchain: &self.toolchain,
-            peaks: None,
-            protocols: &self.protocols,
-            clock_policy: "none",
-        }
+        Setting { device: &self.device, toolchain: &self.toolchain, peaks: None, protocols: &self.protocols }
     }
 
     fn experiment(&self, rest: &str) -> Experiment {

@@ -74,7 +74,7 @@ impl Opened {
     pub fn new(root: &Path) -> Result<Opened> {
         let project = Project::open(root, Some(root), None)?;
         let worker = Path::new(env!("CARGO_BIN_EXE_mlarun"));
-        let machine = Machine::probe(&project, Choice { kind: DeviceKind::Cpu, gpu: None, worker })?;
+        let machine = Machine::probe(&project, Choice { kind: DeviceKind::Cpu, gpu: None, worker, clocks: None })?;
         let ledger = Ledger::open(&project)?;
         Ok(Opened { project, machine, ledger })
     }

@@ -1,5 +1,6 @@
 //! The single shot's own parts: a shape from `NAME=VALUE` texts, and a verification without a measurement.
 
+use super::clocks::Held;
 use super::experiment::{BenchError, Control, Workspace};
 use super::modes::{ProfileError, ProfilePlan, single};
 use crate::catalog::{Package, Parameter, ParameterKind};
@@ -78,7 +79,7 @@ pub fn verify_only(
     }
     let limits = &workspace.project.conf.protocol.limits;
     let setting = workspace.setting(&bench.protocols);
-    let verified = workspace.with_session(setting, control, limits.verify(), |session| {
+    let verified = workspace.with_session(setting, control, limits.verify(), &Held::default(), |session| {
         session.watched_by(sanitizer).verify_only(&bench.experiment, bench.plan.clone(), wanted, workspace.ledger)
     });
     verified.map_err(|error| match error {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::artifacts::write_text;
+use super::clocks::Held;
 use super::experiment::{Bench, BenchError, Control, Workspace};
 use super::publish::PublishError;
 use crate::backend::cuda;
@@ -101,8 +102,9 @@ impl Workspace<'_> {
         let limit = self.project.conf.protocol.limits.verify();
         let known = (!again).then_some(self.ledger as &dyn plan::Facts);
         let run = |session: Session<'_>| session.watched_by(sanitizer).verify(&bench.plan, known);
-        let outcome =
-            self.with_session(self.setting(&bench.protocols), control, limit, run).map_err(BenchError::from)?;
+        let outcome = self
+            .with_session(self.setting(&bench.protocols), control, limit, &Held::default(), run)
+            .map_err(BenchError::from)?;
         let report = VerificationReport {
             experiment: bench.experiment.name.clone(),
             device: self.machine.host.device.clone(),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::diagnostic::nearest;
+use crate::manifest::ClockPolicy;
 use crate::model::{Language, Mode};
 
 /// Declarative experiments over kernels: true timings, cached results, reports and dev logs.
@@ -46,6 +47,10 @@ pub struct Global {
     /// Where kernels run: `cpu`, `gpu`, or a GPU by number or UUID [default: the first GPU, where there is one]
     #[arg(long, global = true, value_name = "DEVICE", env = "MLARUN_DEVICE", hide_env = true)]
     pub device: Option<String>,
+    /// What is done about a GPU's clocks: `lock`, `prefer`, `external` or `observe`, whatever manifests say [default: what
+    /// MLARUN_CLOCKS says, else the manifest; `observe` in MLARUN_CLOCKS beats this option]
+    #[arg(long, global = true, value_name = "POLICY", value_parser = clock_policy)]
+    pub clocks: Option<ClockPolicy>,
     /// Print data as JSON on standard output
     #[arg(long, global = true)]
     pub json: bool,
@@ -58,6 +63,11 @@ pub struct Global {
     /// When to use colours [default: auto, which honours NO_COLOR]
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_default_value = true)]
     pub color: ColorWhen,
+}
+
+fn clock_policy(text: &str) -> Result<ClockPolicy, String> {
+    let named = ClockPolicy::ALL.into_iter().find(|policy| policy.name() == text);
+    named.ok_or_else(|| format!("there are {}", ClockPolicy::ALL.map(ClockPolicy::name).join(", ")))
 }
 
 /// When output is coloured.
@@ -144,6 +154,8 @@ pub enum Command {
     Cache(CacheArgs),
     /// Show or calibrate the device
     Device(DeviceArgs),
+    /// Show, lock or reset the clocks of GPUs
+    Clocks(ClocksArgs),
     /// Clone a version of a kernel as a new one
     NewVersion(NewVersionArgs),
     /// Print the JSON Schema of manifests
@@ -156,6 +168,9 @@ pub enum Command {
     /// Answer one request on standard input
     #[command(name = "__worker", hide = true)]
     Worker,
+    /// Give clocks back when the program that locked them is gone
+    #[command(name = "__clock_watch", hide = true)]
+    ClockWatch,
 }
 
 /// `mlarun plan`
@@ -427,6 +442,38 @@ pub enum DeviceCommand {
     Show,
     /// Measure this host's peaks: streaming bandwidth and fused multiply-adds, all cores
     Calibrate,
+}
+
+/// `mlarun clocks`
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Runs lock clocks and give them back by themselves, as their manifest says. All GPUs are meant, or the \
+one that --device names by its number in `nvidia-smi` or its UUID. Locking needs root, or what docs/operations.md says."
+)]
+pub struct ClocksArgs {
+    #[command(subcommand)]
+    pub command: ClocksCommand,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
+pub enum ClocksCommand {
+    /// Show clocks, what holds them down, and who has locked them
+    Status,
+    /// Lock clocks until `mlarun clocks reset`
+    Lock {
+        /// SM clock in MHz [default: `lock_sm_mhz` of the device in conf/devices.toml]
+        #[arg(long, value_name = "MHZ", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        sm_mhz: Option<u32>,
+        /// Memory clock in MHz, left alone where it cannot be locked [default: `lock_mem_mhz` in conf/devices.toml, if any]
+        #[arg(long, value_name = "MHZ", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        mem_mhz: Option<u32>,
+    },
+    /// Give clocks back, whoever has locked them, unless a run is measuring at them
+    Reset {
+        /// Only what a run that is gone has left locked
+        #[arg(long)]
+        stale: bool,
+    },
 }
 
 /// `mlarun new-version`

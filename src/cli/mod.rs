@@ -4,6 +4,7 @@ mod args;
 mod cache;
 mod carry_out;
 mod check;
+mod clocks;
 mod context;
 mod device;
 mod devlog;
@@ -39,6 +40,9 @@ pub fn main() -> ExitCode {
     }
     if arguments.get(1).is_some_and(|argument| argument == crate::backend::GUARD) {
         return crate::backend::guard(arguments.into_iter().skip(2));
+    }
+    if arguments.get(1).is_some_and(|argument| argument == crate::device::clocks::WATCH) {
+        return crate::device::clocks::watch();
     }
     if let Some(message) = args::mistyped_command(&arguments) {
         return output::report_error(&CliError::usage(message), args::ColorWhen::Auto).into();
@@ -85,6 +89,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
             clap_complete::generate(shell, &mut Cli::command(), "mlarun", &mut std::io::stdout());
             Ok(Exit::Success)
         }
-        Some(Command::Worker) => Ok(Exit::Usage),
+        Some(Command::Clocks(args)) => clocks::run(global, &args),
+        Some(Command::Worker | Command::ClockWatch) => Ok(Exit::Usage),
     }
 }

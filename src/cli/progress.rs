@@ -8,6 +8,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::args::Global;
 use super::output;
 use crate::execute::{Event, Observer};
+use crate::model::clocks::ClockState;
 use crate::report::numbers::{counted, duration};
 
 /// How much is said.
@@ -103,6 +104,10 @@ impl Drop for Progress {
 impl Observer for Progress {
     fn observe(&mut self, event: &Event) {
         match event {
+            Event::Clocks { state, reason: Some(reason) } => {
+                self.line(&format!("clocks: {}: {reason}", clocks(*state)))
+            }
+            Event::Clocks { state, reason: None } => self.detail(&format!("clocks: {}", clocks(*state))),
             Event::Compiling { modules } => {
                 self.note(&format!("compiling {}", counted(modules, "module")));
                 self.start_step(*modules, "compiling".to_owned());
@@ -149,6 +154,13 @@ impl Observer for Progress {
                 self.line(&format!("FAILED {name}{mode}: {reason}"));
             }
         }
+    }
+}
+
+fn clocks(state: ClockState) -> String {
+    match state.held() {
+        Some(frequencies) => format!("locked at {frequencies}"),
+        None => "unlocked".to_owned(),
     }
 }
 

@@ -34,6 +34,7 @@ pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, CliError> {
     }
     check_names(&args.manifests, &args.selection.sets)?;
     let interrupted = context::interruptible()?;
+    super::clocks::recover(global)?;
     let mut exit = Exit::Success;
     for manifest in &args.manifests {
         if interrupted.load(Ordering::Relaxed) {
@@ -150,12 +151,14 @@ pub fn acquire(global: &Global, no_wait: bool, interrupted: &AtomicBool) -> Resu
         !interrupted.load(Ordering::Relaxed)
     };
     let waiting = if no_wait { Waiting::Refuse } else { Waiting::While(&mut wait) };
-    lease::acquire(&lease::folder(), waiting).map_err(|error| match error {
+    let lease = lease::acquire(&lease::folder(), waiting).map_err(|error| match error {
         LeaseError::Held { .. } if interrupted.load(Ordering::Relaxed) => {
             CliError::Message(Exit::Interrupted, "interrupted while waiting".to_owned())
         }
         error => CliError::host(error),
-    })
+    })?;
+    super::clocks::recover(global)?;
+    Ok(lease)
 }
 
 /// Measures the host's peaks where that has not been done with this compiler: without them there is no roofline.
@@ -190,6 +193,7 @@ pub fn bench_error(error: BenchError) -> CliError {
     match error {
         BenchError::Plan(error) => CliError::usage(error),
         BenchError::Session(SessionError::Plan(error)) => CliError::usage(error),
-        BenchError::Session(SessionError::Journal(error)) => CliError::host(error),
+        BenchError::Session(error @ (SessionError::Journal(_) | SessionError::Lost(_))) => CliError::host(error),
+        BenchError::Clocks(error) => CliError::host(error),
     }
 }

@@ -1,5 +1,6 @@
 //! What happens while a plan is executed. The terminal and the log consume these; nothing else prints.
 
+use crate::model::clocks::ClockState;
 use crate::model::{KernelId, Mode, Shape};
 use crate::plan::space::TuneTarget;
 use crate::profiler::sanitizer::SanitizerTool;
@@ -22,6 +23,8 @@ impl std::fmt::Display for Name {
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
+    /// What is done about the clocks, and why it is not what was asked for.
+    Clocks { state: ClockState, reason: Option<String> },
     /// So many modules have to be compiled.
     Compiling { modules: usize },
     /// One of them was compiled, or refused.

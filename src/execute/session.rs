@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rayon::prelude::*;
 
 use super::sanitize::Sanitizer;
-use super::{Builder, Clock, Event, ExecuteError, Executor, Journal, JournalError, Name, Observer};
+use super::{Builder, Clock, Event, ExecuteError, Executor, Gauge, Journal, JournalError, Name, Observer};
 use crate::catalog::{Catalog, Package};
 use crate::manifest::Experiment;
 use crate::model::build::{Module, StageBuild};
+use crate::model::clocks::{Reading, Telemetry};
 use crate::model::protocol::{Failure, FailureKind, GpuRequest, Launchable, PROTOCOL, Request, Task, Verification};
 use crate::model::record::{Body, Environment, Labels, Position, Record, RecordKind, StageCode};
 use crate::model::{KernelId, Key, Mode, Timing};
@@ -20,7 +21,7 @@ use crate::plan::{
     self, BuildKeys, Facts, InstantiateError, Plan, PlanError, Prepared, RunState, Setting, Subject, SubjectState,
     Wanted,
 };
-use crate::{profiler, stats};
+use crate::{failpoint, profiler, stats};
 
 /// Everything outside that a session uses.
 pub struct Tools<'a> {
@@ -35,6 +36,9 @@ pub struct Tools<'a> {
     pub clock: &'a dyn Clock,
     /// The host, as every record of the session states it.
     pub environment: Environment,
+    /// The GPU's clocks and board, to which a measurement adds what was read around it; `None` on a CPU.
+    pub telemetry: Option<Telemetry>,
+    pub gauge: &'a dyn Gauge,
     /// Name of this session, in records.
     pub session: String,
     /// Folder for float64 reference rows.
@@ -58,6 +62,8 @@ pub struct Session<'a> {
     pub(super) reduced: HashMap<Key, Verification>,
     /// What sanitizers found nothing in, by tool and what was launched.
     pub(super) sanitized: BTreeSet<Key>,
+    /// The device before and after the last measurement.
+    seen: Option<(Reading, Reading)>,
     pub(super) build_keys: BuildKeys,
 }
 
@@ -85,6 +91,8 @@ pub enum SessionError {
     Journal(#[from] JournalError),
     #[error(transparent)]
     Plan(#[from] PlanError),
+    #[error("{0}; everything finished is kept, and the same command goes on from there")]
+    Lost(String),
 }
 
 /// Why something ended early.
@@ -148,6 +156,7 @@ impl<'a> Session<'a> {
             verified: BTreeSet::new(),
             reduced: HashMap::new(),
             sanitized: BTreeSet::new(),
+            seen: None,
             build_keys: BuildKeys::default(),
         }
     }
@@ -425,13 +434,35 @@ impl<'a> Session<'a> {
         let estimate_ns = plan.subjects[arm.subject].estimate_ns(mode) / f64::from(rounds);
         self.tell(Event::Measuring { name: arm.name.clone(), mode, round, rounds, estimate_ns });
         let request = self.tools.request(task);
-        match self.tools.executor.execute(&request, &mut |_| {}) {
-            Err(ExecuteError::Failed(failure)) if failure.kind.may_pass() => {
-                self.tell(Event::Retrying { name: arm.name.clone(), reason: failure.message });
-                Ok(self.tools.executor.execute(&request, &mut |_| {})?)
-            }
-            answer => Ok(answer?),
+        let before = self.look()?;
+        let mut answer = self.tools.executor.execute(&request, &mut |_| {});
+        if let Err(ExecuteError::Failed(failure)) = &answer
+            && failure.kind.may_pass()
+        {
+            self.tell(Event::Retrying { name: arm.name.clone(), reason: failure.message.clone() });
+            answer = self.tools.executor.execute(&request, &mut |_| {});
         }
+        // A failure may be that of the GPU: then it is no kernel's fault.
+        self.seen = before.zip(self.look()?);
+        Ok(answer?)
+    }
+
+    fn look(&self) -> Result<Option<Reading>, Stop> {
+        self.tools.gauge.read().map_err(|reason| Stop::Session(SessionError::Lost(reason)))
+    }
+
+    /// The host around the last measurement, which `body` is the result of.
+    fn environment(&self, body: &Body) -> Environment {
+        let environment = self.tools.environment.clone();
+        let Some(mut telemetry) = self.tools.telemetry.clone() else { return environment };
+        (telemetry.before, telemetry.after) = self.seen.clone().unwrap_or_default();
+        let slips = telemetry.slips(match body {
+            Body::Event(set) => set.sm_mhz,
+            Body::Annotation(_) | Body::Verification { .. } => None,
+        });
+        let clocks_locked = telemetry.clocks.held().is_some() && slips.is_empty();
+        telemetry.taints = slips.into_iter().chain(telemetry.company()).collect();
+        Environment { clocks_locked, telemetry: Some(telemetry), ..environment }
     }
 
     #[expect(clippy::too_many_arguments, reason = "what a record states beside its body")]
@@ -457,10 +488,11 @@ impl<'a> Session<'a> {
             tiling: arm.prepared.tiling.clone(),
             code: self.code(&arm.prepared)?,
             position: self.position(round, position),
-            environment: self.tools.environment.clone(),
+            environment: self.environment(&body),
             body,
         };
         self.tools.journal.append(&record)?;
+        failpoint::here("session.kept");
         let estimate_ns = subject.estimate_ns(mode) / f64::from(rounds);
         self.tell(Event::Measured { name: arm.name.clone(), mode, round, rounds, median_ns, estimate_ns });
         Ok(())

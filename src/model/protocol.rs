@@ -41,7 +41,7 @@ impl Request {
                 candidates.iter_mut().for_each(|candidate| modules(&mut candidate.launchable));
             }
             Task::Compile(compile) => replace(&mut compile.into),
-            Task::Hold | Task::Probe | Task::Toolkit => {}
+            Task::Hold | Task::Load { .. } | Task::Probe | Task::Toolkit => {}
         }
         self.gpu.iter_mut().for_each(|gpu| replace(&mut gpu.support));
         self
@@ -91,6 +91,10 @@ pub enum Task {
         candidates: Vec<Candidate>,
         protocol: TuneProtocol,
     },
+    /// Keeps the GPU busy for this many nanoseconds, and tells the SM clock of their second half ([`Line::SmClock`]).
+    Load {
+        ns: u64,
+    },
     /// Keeps the request's GPU open and does nothing, until the process is ended.
     Hold,
     /// Which GPUs there are.
@@ -109,6 +113,7 @@ impl Task {
             Task::Event { .. } => "a sample set of event mode",
             Task::Annotation { .. } => "an annotation",
             Task::Tune { .. } => "a tuning",
+            Task::Load { .. } => "a load to see clocks under",
             Task::Hold => "a GPU kept open",
             Task::Probe => "the GPUs",
             Task::Toolkit => "the CUDA compiler",

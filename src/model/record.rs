@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::build::Resources;
+use super::clocks::Telemetry;
 use super::protocol::{Counters, Samples, Verification};
 use super::{Device, KernelId, Key, Mode, Peaks, Shape, Tiling};
 
@@ -111,6 +112,9 @@ pub struct Environment {
     pub mlarun: String,
     pub git_revision: Option<String>,
     pub git_dirty: Option<bool>,
+    /// The GPU as NVML saw it around this record; absent on a CPU and in records of before it was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telemetry: Option<Telemetry>,
 }
 
 /// The measured part of a record.

@@ -22,6 +22,7 @@ use crate::diagnostic::suggestion;
 use crate::expr::{EvalError, Expr, Scope};
 use crate::manifest::{Baseline, Experiment};
 use crate::model::build::Toolchain;
+use crate::model::clocks::ClockState;
 use crate::model::protocol::{AnnotationProtocol, EventProtocol, TuneProtocol};
 use crate::model::{Choices, Device, DeviceKind, KernelId, Key, Mode, Peaks, Shape, Tiling, Value};
 
@@ -41,8 +42,6 @@ pub struct Setting<'a> {
     pub toolchain: &'a Toolchain,
     pub peaks: Option<&'a Peaks>,
     pub protocols: &'a Protocols,
-    /// Clock policy as it enters a key; `none` on a CPU.
-    pub clock_policy: &'a str,
 }
 
 /// How things are measured: conf/ with the manifest's overrides.
@@ -59,6 +58,8 @@ pub struct Protocols {
     /// Rows compared at the run's own shape.
     pub verified_rows: u64,
     pub verification_seed: u64,
+    /// What is true of the clocks while something is measured.
+    pub clocks: ClockState,
 }
 
 impl Setting<'_> {

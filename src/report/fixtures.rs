@@ -91,6 +91,7 @@ fn record(run: &Run, second: i64, body: Body) -> Record {
             mlarun: "0.1.0".into(),
             git_revision: None,
             git_dirty: None,
+            telemetry: None,
         },
         body,
     }

@@ -72,6 +72,7 @@ fn environment() -> Environment {
         mlarun: "0.1.0".into(),
         git_revision: None,
         git_dirty: None,
+        telemetry: None,
     }
 }
 

@@ -51,6 +51,10 @@ pub fn serve() -> Result<(), ServeError> {
 
 fn perform(answer: &mut Answer, request: &Request) -> Result<(), Failure> {
     match &request.task {
+        Task::Load { ns } => match &request.gpu {
+            Some(gpu) => cuda::load(answer, gpu, *ns),
+            None => Err(not_understood("a load is put on a GPU, and it names none".to_owned())),
+        },
         Task::Hold => hold(answer, request),
         Task::Probe => cuda::probe(answer),
         Task::Toolkit => cuda::toolkit(answer),

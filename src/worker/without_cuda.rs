@@ -37,6 +37,11 @@ pub fn measure(_: &mut Answer, _: &GpuRequest, _: &Launchable, _: &Check, _: Mea
 }
 
 /// Refuses.
+pub fn load(_: &mut Answer, _: &GpuRequest, _: u64) -> Result<(), Failure> {
+    refused()
+}
+
+/// Refuses.
 pub fn tune(_: &mut Answer, _: &GpuRequest, _: &[Candidate], _: &TuneProtocol) -> Result<(), Failure> {
     refused()
 }

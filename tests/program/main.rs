@@ -1,9 +1,12 @@
 //! The program as its users meet it: the real binary in projects of small kernels.
 
 mod cache;
+mod clock_kills;
+mod clocks;
 mod command_line;
 mod devlog;
 mod failures;
+mod fake_gpu;
 mod freshness;
 mod input;
 mod interrupt;
@@ -17,3 +20,4 @@ mod repository;
 mod run;
 mod tuning;
 mod verify;
+mod without_clock_control;
