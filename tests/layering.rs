@@ -8,7 +8,7 @@ use walkdir::WalkDir;
 
 /// Modules from the bottom up; those of one row are siblings and do not know one another.
 const LAYERS: &[&[&str]] = &[
-    &["model"],
+    &["failpoint", "model"],
     &["atomic", "diagnostic", "expr", "roofline", "stats"],
     &["answers", "spanned"],
     &["catalog", "conf"],

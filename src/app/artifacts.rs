@@ -11,6 +11,7 @@ use super::experiment::Workspace;
 use super::publish::PublishError;
 use crate::atomic::{self, Durability};
 use crate::backend::BuildCache;
+use crate::failpoint;
 use crate::model::{DeviceId, KernelId, Mode, Tiling};
 use crate::plan::space::{TuneTarget, targets};
 use crate::plan::{self, BuildKeys, PlanError, Prepared, Protocols, Subject};
@@ -24,13 +25,16 @@ pub(super) fn new_folder(
     taken_at: Timestamp,
 ) -> Result<PathBuf, PublishError> {
     let parent = out.join("profiles").join(mode.name()).join(&id.kernel).join(params(id, prepared));
-    fs::create_dir_all(&parent).map_err(PublishError::io(&parent))?;
+    atomic::check_below(out, &parent).and_then(|()| fs::create_dir_all(&parent)).map_err(PublishError::io(&parent))?;
     let stamp = taken_at.strftime("%Y%m%dT%H%M%SZ").to_string();
     for number in 1_u32.. {
         let name = if number == 1 { stamp.clone() } else { format!("{stamp}-{number}") };
         let folder = parent.join(name);
         match fs::create_dir(&folder) {
-            Ok(()) => return Ok(folder),
+            Ok(()) => {
+                failpoint::here("profiles.made");
+                return Ok(folder);
+            }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(PublishError::io(&folder)(error)),
         }
@@ -126,10 +130,8 @@ pub(super) fn write_text(path: &Path, text: &str) -> Result<(), PublishError> {
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), PublishError> {
-    if let Some(parent) = to.parent() {
-        fs::create_dir_all(parent).map_err(PublishError::io(parent))?;
-    }
-    fs::copy(from, to).map(drop).map_err(PublishError::io(from))
+    let bytes = fs::read(from).map_err(PublishError::io(from))?;
+    atomic::write(to, &bytes, Durability::Cached).map_err(PublishError::io(to))
 }
 
 /// Copies a folder with everything in it.

@@ -8,6 +8,7 @@ use super::devlogs::{self, DevlogsError};
 use super::experiment::{Bench, Workspace};
 use super::gather::{GatherError, Gathered, gather};
 use super::stamp;
+use crate::atomic;
 use crate::execute::RunFailure;
 use crate::model::Mode;
 use crate::plan::PlanError;
@@ -64,6 +65,7 @@ pub fn publish_experiment(
     let report = Report::new(&gathered.input, &workspace.project.conf.thresholds)?;
     let renderer = Renderer::load(&workspace.project.templates())?;
     let folder = workspace.project.experiment(&bench.experiment.name);
+    atomic::check_below(&workspace.project.out, &folder).map_err(PublishError::io(&folder))?;
     let mut published = Published { report: folder.join("report.md"), ..Published::default() };
     write_text(&folder.join("results.json"), &report.results_json())?;
     write_text(&folder.join("results.csv"), &report.results_csv()?)?;

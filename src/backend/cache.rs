@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use super::{Backend, BuildError, BuildMaterial, Compiled, Destination, Listing, Patience, StageBuild, io};
 use crate::model::Key;
 use crate::model::build::{Module, Resources};
+use crate::{atomic, failpoint};
 
 /// Contents of an artifact's `build.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -177,10 +178,13 @@ impl BuildCache {
         // Whatever was edited while the compiler read it is not what the key says.
         self.check_sources(stage)?;
         let info = describe(material, compiled, temporary.path())?;
+        atomic::check_below(&self.folder, &published).map_err(io(&published))?;
         fs::create_dir_all(published.parent().unwrap_or(&self.folder)).map_err(io(&published))?;
+        failpoint::here("builds.made");
         match fs::rename(temporary.path(), &published) {
             Ok(()) => {
                 let _ = temporary.keep();
+                failpoint::here("builds.published");
                 Ok(info)
             }
             Err(error) => match self.find(&key)? {

@@ -1,7 +1,9 @@
 //! The program as its users meet it: the real binary in projects of small kernels.
 
+mod adversity;
 mod cache;
 mod command_line;
+mod confinement;
 mod devlog;
 mod failures;
 mod freshness;
