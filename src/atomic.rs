@@ -1,16 +1,16 @@
-//! Writes a file so that a reader sees all of it or none of it. Knows nothing of what is written.
+//! Writes files and folders so that a reader sees all of one or none of it. Knows nothing of what is written.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 use walkdir::WalkDir;
 
 use crate::failpoint;
 
-/// How the names of files begin that are being written: walks over a folder's `*.json` pass them over.
+/// How the names of files and folders begin that are being written: walks over a folder's `*.json` pass them over.
 const WRITING: &str = ".writing-";
 
 /// What must have happened when a write returns.
@@ -72,17 +72,61 @@ fn begun(folder: &Path) -> io::Result<NamedTempFile> {
     }
 }
 
-/// Removes what writers that were killed have left below `folder`. A living writer holds the lock of its file.
+/// A folder that grows under a temporary name; its lock says that its maker lives. Dropped unnamed, it goes.
+#[derive(Debug)]
+pub struct Growing {
+    folder: TempDir,
+    _lock: File,
+}
+
+impl Growing {
+    /// A new folder in `parent`, which is made where it is missing.
+    ///
+    /// # Errors
+    /// One of them cannot be made.
+    pub fn begin(parent: &Path) -> io::Result<Growing> {
+        fs::create_dir_all(parent)?;
+        loop {
+            let mut builder = tempfile::Builder::new();
+            let folder = builder.prefix(WRITING).permissions(Permissions::from_mode(0o755)).tempdir_in(parent)?;
+            let lock = File::open(folder.path()).and_then(|lock| lock.lock().map(|()| lock));
+            // Between its making and its locking, another program may have swept it.
+            match lock {
+                Ok(_lock) if folder.path().exists() => return Ok(Growing { folder, _lock }),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+    }
+
+    /// Where it is now.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Gives it its name `path`, in a folder that exists.
+    ///
+    /// # Errors
+    /// There is something already, or the folder cannot be renamed.
+    pub fn name(&mut self, path: &Path) -> io::Result<()> {
+        fs::rename(self.folder.path(), path)?;
+        self.folder.disable_cleanup(true);
+        Ok(())
+    }
+}
+
+/// Removes what writers that were killed have left below `folder`. A living writer holds the lock of what it writes.
 pub fn sweep(folder: &Path) {
     // What cannot be read or removed now is in nobody's way, and is tried again by the next program.
     let entries = WalkDir::new(folder).into_iter().filter_map(Result::ok);
-    let is_left = |entry: &walkdir::DirEntry| {
-        entry.file_type().is_file() && entry.file_name().as_encoded_bytes().starts_with(WRITING.as_bytes())
-    };
+    let is_left = |entry: &walkdir::DirEntry| entry.file_name().as_encoded_bytes().starts_with(WRITING.as_bytes());
     for entry in entries.filter(is_left) {
         let Ok(file) = File::open(entry.path()) else { continue };
         if file.try_lock().is_ok() {
-            let _ = fs::remove_file(entry.path());
+            let _ = match entry.file_type().is_dir() {
+                true => fs::remove_dir_all(entry.path()),
+                false => fs::remove_file(entry.path()),
+            };
         }
     }
 }
@@ -137,9 +181,16 @@ mod tests {
         let dead = below.join(".writing-dead");
         fs::write(&dead, "half").expect("a file");
         fs::write(below.join("kept.json"), "{}").expect("a file");
+        let dead_folder = folder.path().join(".writing-folder");
+        fs::create_dir_all(dead_folder.join("within")).expect("folders");
         let living = begun(&below).expect("a file");
+        let mut growing = Growing::begin(&below).expect("a folder");
         sweep(folder.path());
-        assert!(!dead.exists() && living.path().exists() && below.join("kept.json").exists());
+        assert!(!dead.exists() && !dead_folder.exists());
+        assert!(living.path().exists() && growing.path().exists() && below.join("kept.json").exists());
+        growing.name(&below.join("named")).expect("renamed");
+        drop(growing);
+        assert!(below.join("named").is_dir());
     }
 
     #[test]

@@ -345,26 +345,6 @@ fn two_builders_of_one_stage_agree() {
 }
 
 #[test]
-fn only_folders_without_a_living_builder_are_swept() {
-    let project = Project::new();
-    let builds = project.root().join(".cache/builds");
-    let [dead, living] = [".building-dead", ".building-living"].map(|name| builds.join(name));
-    for folder in [&dead, &living] {
-        fs::create_dir_all(folder).expect("a folder");
-        fs::write(folder.join("module.so"), "half").expect("a file");
-    }
-    let lock = fs::File::open(&living).expect("a folder");
-    lock.lock().expect("locked");
-    project.build(&project.stage()).expect("built");
-    project.cache().sweep();
-    assert!(!dead.exists() && living.exists());
-    assert_eq!(project.build(&project.stage()).expect("still there").origin, Origin::Cached);
-    drop(lock);
-    project.cache().sweep();
-    assert!(!living.exists());
-}
-
-#[test]
 fn without_a_disassembler_the_compiler_lists() {
     let project = Project::new();
     let mut cpu = cpu(&project.root());

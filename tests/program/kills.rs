@@ -117,6 +117,15 @@ fn killed_at_each_place_of_each_write_it_goes_on_and_leaves_nothing_half() {
         complete(&project, 2);
         let left: Vec<_> = project.files("").into_iter().filter(|path| is_unfinished(path)).collect();
         assert!(left.is_empty(), "{place}: {left:?} is left");
+        for mode in ["event", "annotation"] {
+            let profiles = project.files(&format!("out/profiles/{mode}"));
+            assert_eq!(profiles.iter().filter(|file| file.ends_with("report.md")).count(), 2, "{place}: {profiles:?}");
+            assert_eq!(
+                profiles.iter().filter(|file| file.ends_with("params.json")).count(),
+                2,
+                "{place}: {profiles:?}"
+            );
+        }
     }
 }
 
@@ -135,8 +144,7 @@ fn killed_while_a_damaged_record_is_set_aside_it_is_set_aside_by_the_next_one() 
 
 /// The file was being written, or lies in a folder that was.
 fn is_unfinished(path: &Path) -> bool {
-    let names = [&b".writing-"[..], b".building-"];
-    path.components().any(|part| names.iter().any(|name| part.as_os_str().as_encoded_bytes().starts_with(name)))
+    path.components().any(|part| part.as_os_str().as_encoded_bytes().starts_with(b".writing-"))
 }
 
 /// Every run of `subjects` subjects in two modes has as many records as it was to have.
