@@ -8,8 +8,8 @@ use walkdir::WalkDir;
 
 /// Modules from the bottom up; those of one row are siblings and do not know one another.
 const LAYERS: &[&[&str]] = &[
-    &["model"],
-    &["atomic", "diagnostic", "expr", "failpoint", "roofline", "stats"],
+    &["failpoint", "model"],
+    &["atomic", "diagnostic", "expr", "roofline", "stats"],
     &["answers", "spanned"],
     &["catalog", "conf"],
     &["manifest"],

@@ -9,33 +9,39 @@ use serde_json::{Map, Value as Json};
 
 use super::experiment::Workspace;
 use super::publish::PublishError;
-use crate::atomic::{self, Durability};
+use crate::atomic::{self, Durability, Growing};
 use crate::backend::BuildCache;
+use crate::failpoint;
 use crate::model::{DeviceId, KernelId, Mode, Tiling};
 use crate::plan::space::{TuneTarget, targets};
 use crate::plan::{self, BuildKeys, PlanError, Prepared, Protocols, Subject};
 
-/// `out/profiles/<mode>/<kernel>/<params>/<timestamp>`, made new: a suffix tells folders of one second apart.
-pub(super) fn new_folder(
-    out: &Path,
-    id: &KernelId,
-    mode: Mode,
-    prepared: &Prepared,
-    taken_at: Timestamp,
-) -> Result<PathBuf, PublishError> {
+/// `out/profiles/<mode>/<kernel>/<params>/<timestamp>`: where the profile of records lies of which the newest was taken at
+/// `taken_at`.
+pub(super) fn place(out: &Path, id: &KernelId, mode: Mode, prepared: &Prepared, taken_at: Timestamp) -> PathBuf {
     let parent = out.join("profiles").join(mode.name()).join(&id.kernel).join(params(id, prepared));
-    fs::create_dir_all(&parent).map_err(PublishError::io(&parent))?;
-    let stamp = taken_at.strftime("%Y%m%dT%H%M%SZ").to_string();
+    parent.join(taken_at.strftime("%Y%m%dT%H%M%SZ").to_string())
+}
+
+/// Starts the folder of a profile that is to lie at `place` below `out`.
+pub(super) fn begin(out: &Path, place: &Path) -> Result<Growing, PublishError> {
+    let parent = place.parent().unwrap_or(out);
+    let begun = atomic::check_below(out, parent).and_then(|()| Growing::begin(parent));
+    begun.map_err(PublishError::io(parent))
+}
+
+/// Gives a finished profile its place; a suffix tells profiles of one second apart.
+pub(super) fn finish(mut profile: Growing, place: &Path) -> Result<PathBuf, PublishError> {
+    failpoint::here("profiles.made");
     for number in 1_u32.. {
-        let name = if number == 1 { stamp.clone() } else { format!("{stamp}-{number}") };
-        let folder = parent.join(name);
-        match fs::create_dir(&folder) {
-            Ok(()) => return Ok(folder),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(PublishError::io(&folder)(error)),
+        let named = if number == 1 { place.to_owned() } else { PathBuf::from(format!("{}-{number}", place.display())) };
+        match profile.name(&named) {
+            Ok(()) => return Ok(named),
+            Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty) => {}
+            Err(error) => return Err(PublishError::io(&named)(error)),
         }
     }
-    unreachable!("folders of one second are fewer than u32 can count")
+    unreachable!("profiles of one second are fewer than u32 can count")
 }
 
 /// Version, language, dtype and shape as one folder name.
@@ -126,10 +132,8 @@ pub(super) fn write_text(path: &Path, text: &str) -> Result<(), PublishError> {
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), PublishError> {
-    if let Some(parent) = to.parent() {
-        fs::create_dir_all(parent).map_err(PublishError::io(parent))?;
-    }
-    fs::copy(from, to).map(drop).map_err(PublishError::io(from))
+    let bytes = fs::read(from).map_err(PublishError::io(from))?;
+    atomic::write(to, &bytes, Durability::Cached).map_err(PublishError::io(to))
 }
 
 /// Copies a folder with everything in it.

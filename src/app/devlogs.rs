@@ -65,8 +65,10 @@ pub(super) fn write(
     for (kernel, records) in by_kernel {
         let docs = project.devlogs();
         let adding = if add { Adding::AnyDevice } else { Adding::KnownDevices };
+        check_place(&project.root, &docs, kernel)?;
         let left_out = update(project, &docs, kernel, &records, renderer, adding, &mut changed)?;
         let out = project.out.join("devlogs");
+        check_place(&project.out, &out, kernel)?;
         update(project, &out, kernel, &left_out, renderer, Adding::AnyDevice, &mut changed)?;
     }
     Ok(changed)
@@ -79,6 +81,14 @@ fn shown(bench: &Bench, gathered: &Gathered, subject: usize) -> Vec<String> {
     let shape = gathered.run(subject, Mode::Event).map(|run| &gathered.input.runs[run].shape);
     let names = shape.into_iter().flat_map(|shape| shape.0.keys());
     names.filter(|name| shapes.iter().any(|other| other.get(name) != shapes[0].get(name))).cloned().collect()
+}
+
+/// Checks that the log of `kernel` in `folder`, and its records, do not lie outside `root` by a link.
+fn check_place(root: &Path, folder: &Path, kernel: &str) -> Result<(), DevlogsError> {
+    for path in [folder.to_owned(), folder.join("records").join(devlog::kebab(kernel))] {
+        atomic::check_below(root, &path).map_err(io_error(&path))?;
+    }
+    Ok(())
 }
 
 /// Puts `records` into the log of `kernel` in `folder`; gives those whose device the log does not know.
@@ -183,6 +193,7 @@ pub fn check(project: &Project, kernel: &str, records: &[CompactRecord]) -> Resu
 /// See [`DevlogsError`].
 pub fn regenerate(project: &Project, kernel: &str, records: &[CompactRecord]) -> Result<Option<PathBuf>, DevlogsError> {
     let renderer = Renderer::load(&project.templates())?;
+    check_place(&project.root, &project.devlogs(), kernel)?;
     let mut changed = Vec::new();
     update(project, &project.devlogs(), kernel, records, &renderer, Adding::AnyDevice, &mut changed)?;
     Ok(changed.pop())

@@ -186,7 +186,7 @@ impl<'a> Workspace<'a> {
         let guard = Some(control.worker.clone());
         let patience = Patience { limit: project.conf.protocol.limits.compile(), interrupted, guard };
         let cache = BuildCache::new(&project.root, &project.cache()).with_patience(patience);
-        cache.sweep();
+        project.sweep();
         let builder = CachedBuilder { backend: &*machine.backend, cache: &cache };
         let toolchain = machine.backend.toolchain();
         let reference = project.cache().join("reference");

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::atomic;
 use crate::catalog::Catalog;
 use crate::conf::{Conf, ConfError};
 
@@ -76,11 +77,23 @@ impl Project {
     /// # Errors
     /// One of them cannot be made or written to.
     pub fn check_cache(&self) -> Result<(), CacheError> {
-        for folder in [self.cache(), self.cache().join("builds"), self.cache().join("kernel-autotune")] {
-            let made = fs::create_dir_all(&folder).and_then(|()| tempfile::tempfile_in(&folder));
+        let cache = self.cache();
+        for name in ["reference", "devices", "support"] {
+            let folder = cache.join(name);
+            atomic::check_below(&cache, &folder).map_err(|error| CacheError { folder, error })?;
+        }
+        for folder in [cache.clone(), cache.join("builds"), cache.join("kernel-autotune")] {
+            let made = atomic::check_below(&cache, &folder)
+                .and_then(|()| fs::create_dir_all(&folder))
+                .and_then(|()| tempfile::tempfile_in(&folder));
             made.map_err(|error| CacheError { folder, error })?;
         }
         Ok(())
+    }
+
+    /// Removes what writers that were killed have left half written.
+    pub fn sweep(&self) {
+        [self.out.clone(), self.cache(), self.devlogs()].iter().for_each(|folder| atomic::sweep(folder));
     }
 
     /// Folder of report templates that replace the embedded ones.

@@ -8,6 +8,8 @@ use super::devlogs::{self, DevlogsError};
 use super::experiment::{Bench, Workspace};
 use super::gather::{GatherError, Gathered, gather};
 use super::stamp;
+use crate::atomic;
+use crate::backend::BuildCache;
 use crate::execute::RunFailure;
 use crate::model::Mode;
 use crate::plan::PlanError;
@@ -48,8 +50,8 @@ impl PublishError {
     }
 }
 
-/// Writes report.md, results.json and results.csv of the experiment, the profiles of the runs for which `is_new` holds,
-/// and the dev logs.
+/// Writes report.md, results.json and results.csv of the experiment, the profiles of the runs for which `is_new` holds or
+/// that have none, and the dev logs.
 ///
 /// # Errors
 /// A file cannot be written, a template does not render, a dev log cannot be trusted.
@@ -64,12 +66,13 @@ pub fn publish_experiment(
     let report = Report::new(&gathered.input, &workspace.project.conf.thresholds)?;
     let renderer = Renderer::load(&workspace.project.templates())?;
     let folder = workspace.project.experiment(&bench.experiment.name);
+    atomic::check_below(&workspace.project.out, &folder).map_err(PublishError::io(&folder))?;
     let mut published = Published { report: folder.join("report.md"), ..Published::default() };
     write_text(&folder.join("results.json"), &report.results_json())?;
     write_text(&folder.join("results.csv"), &report.results_csv()?)?;
     write_text(&published.report, &report.experiment(&renderer)?)?;
     for (index, run) in gathered.input.runs.iter().enumerate() {
-        if is_new(gathered.subjects[index].0, run.mode) {
+        if is_new(gathered.subjects[index].0, run.mode) || lacks_profile(workspace, &gathered, index) {
             let folder = None;
             published.profiles.extend(profile(workspace, bench, &gathered, &report, &renderer, index, folder)?);
         }
@@ -115,6 +118,19 @@ pub fn publish_profile(
     Ok(folder.map(|folder| PublishedProfile { folder, report: text, duration_ns }))
 }
 
+/// The run at `index` has a result, and no folder that shows it: whoever measured it was ended before that was written. One
+/// whose modules have gone is not shown, as they are part of it.
+fn lacks_profile(workspace: &Workspace<'_>, gathered: &Gathered, index: usize) -> bool {
+    let run = &gathered.input.runs[index];
+    let (_, Some(prepared)) = &gathered.subjects[index] else { return false };
+    let Outcome::Measured(records) = &run.outcome else { return false };
+    let cache = BuildCache::new(&workspace.project.root, &workspace.project.cache());
+    let is_compiled = prepared.build_keys.iter().all(|key| cache.folder_of(key).is_dir());
+    records.last().filter(|_| is_compiled).is_some_and(|newest| {
+        !artifacts::place(&workspace.project.out, &run.id, run.mode, prepared, newest.position.taken_at).exists()
+    })
+}
+
 fn profile(
     workspace: &Workspace<'_>,
     bench: &Bench,
@@ -128,14 +144,16 @@ fn profile(
     let (subject, Some(prepared)) = &gathered.subjects[index] else { return Ok(None) };
     let Outcome::Measured(records) = &run.outcome else { return Ok(None) };
     let (Some(text), Some(newest)) = (report.profile(renderer, index)?, records.last()) else { return Ok(None) };
-    let folder = match folder {
-        Some(folder) => folder.to_owned(),
-        None => {
-            let out = &workspace.project.out;
-            artifacts::new_folder(out, &run.id, run.mode, prepared, newest.position.taken_at)?
-        }
+    let write = |folder: &Path| {
+        artifacts::write(workspace, folder, &bench.plan.subjects[*subject], prepared, &bench.protocols)?;
+        write_text(&folder.join("report.md"), &text)
     };
-    artifacts::write(workspace, &folder, &bench.plan.subjects[*subject], prepared, &bench.protocols)?;
-    write_text(&folder.join("report.md"), &text)?;
-    Ok(Some(folder))
+    if let Some(folder) = folder {
+        return write(folder).map(|()| Some(folder.to_owned()));
+    }
+    let out = &workspace.project.out;
+    let place = artifacts::place(out, &run.id, run.mode, prepared, newest.position.taken_at);
+    let growing = artifacts::begin(out, &place)?;
+    write(growing.path())?;
+    artifacts::finish(growing, &place).map(Some)
 }

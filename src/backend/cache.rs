@@ -3,19 +3,19 @@
 //! A folder is there whole or not at all, so that two programs may build the same stage at once; a failed build leaves
 //! nothing behind and is tried again by the next caller. What a program that was killed has left is swept by the next one.
 
-use std::fs::{self, File, Permissions};
+use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tempfile::TempDir;
 
 use super::{Backend, BuildError, BuildMaterial, Compiled, Destination, Listing, Patience, StageBuild, io};
+use crate::atomic::Growing;
 use crate::model::Key;
 use crate::model::build::{Module, Resources};
+use crate::{atomic, failpoint};
 
 /// Contents of an artifact's `build.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,15 +82,6 @@ pub struct BuildCache {
 
 const INFO: &str = "build.json";
 const LOG: &str = "log.txt";
-/// How the names of folders begin in which artifacts grow.
-const GROWING: &str = ".building-";
-
-/// A folder in which an artifact grows. Its lock says that its builder lives.
-struct Growing {
-    folder: TempDir,
-    _lock: File,
-}
-
 /// What stands in an artifact's folder.
 enum Found {
     Nothing,
@@ -169,7 +160,7 @@ impl BuildCache {
     ) -> Result<BuildInfo, BuildError> {
         let key = material.key();
         let published = self.folder_of(&key);
-        let Growing { folder: temporary, _lock } = self.growing()?;
+        let mut temporary = self.growing()?;
         self.check_sources(stage)?;
         let into =
             Destination { root: &self.root, folder: temporary.path(), published: &published, patience: &self.patience };
@@ -177,10 +168,12 @@ impl BuildCache {
         // Whatever was edited while the compiler read it is not what the key says.
         self.check_sources(stage)?;
         let info = describe(material, compiled, temporary.path())?;
+        atomic::check_below(&self.folder, &published).map_err(io(&published))?;
         fs::create_dir_all(published.parent().unwrap_or(&self.folder)).map_err(io(&published))?;
-        match fs::rename(temporary.path(), &published) {
+        failpoint::here("builds.made");
+        match temporary.name(&published) {
             Ok(()) => {
-                let _ = temporary.keep();
+                failpoint::here("builds.published");
                 Ok(info)
             }
             Err(error) => match self.find(&key)? {
@@ -192,37 +185,13 @@ impl BuildCache {
     }
 
     fn growing(&self) -> Result<Growing, BuildError> {
-        fs::create_dir_all(&self.folder).map_err(io(&self.folder))?;
-        loop {
-            let mut builder = tempfile::Builder::new();
-            let builder = builder.prefix(GROWING).permissions(Permissions::from_mode(0o755));
-            let folder = builder.tempdir_in(&self.folder).map_err(io(&self.folder))?;
-            let lock = File::open(folder.path()).and_then(|lock| lock.lock().map(|()| lock));
-            // Between its making and its locking, another program may have swept it.
-            match lock {
-                Ok(_lock) if folder.path().exists() => return Ok(Growing { folder, _lock }),
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(io(folder.path())(error)),
-                _ => {}
-            }
-        }
-    }
-
-    /// Removes the folders of builders that were killed. A living builder holds the lock of its own.
-    pub fn sweep(&self) {
-        // What cannot be read or removed now is in nobody's way, and is tried again by the next program.
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        for entry in entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(GROWING.as_bytes())) {
-            let Ok(folder) = File::open(entry.path()) else { continue };
-            if folder.try_lock().is_ok() {
-                let _ = fs::remove_dir_all(entry.path());
-            }
-        }
+        Growing::begin(&self.folder).map_err(io(&self.folder))
     }
 
     /// Takes a damaged artifact out of the way.
     fn discard(&self, key: &Key) -> Result<(), BuildError> {
         let away = self.growing()?;
-        match fs::rename(self.folder_of(key), away.folder.path().join("damaged")) {
+        match fs::rename(self.folder_of(key), away.path().join("damaged")) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(io(&self.folder_of(key))(error)),
             _ => Ok(()),
         }

@@ -94,7 +94,9 @@ dtype = "bfloat16"
 /// A package's text as one in CUDA has it.
 pub fn cuda(text: &str) -> String {
     let text = text.replace("threads = \"tile.threads\"", "block = [128]").replace(", \"block.x\", \"thread\"]", "]");
-    text.replace("\"cores\"", "\"sms\"").replace("grid = [1]", "grid = [1]\nblock = [32, 2]\nshared = 1024")
+    text.replace("\"cores\"", "\"sms\"")
+        .replace("-ffast-math", "--use_fast_math")
+        .replace("grid = [1]", "grid = [1]\nblock = [32, 2]\nshared = 1024")
 }
 
 /// A project with `kernel.toml` texts by folder below `kernels/`, their sources and a shared header. Texts in the folder of

@@ -4,6 +4,7 @@ mod einsum;
 mod files;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod flags;
 mod load;
 mod names;
 mod new_version;

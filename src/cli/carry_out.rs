@@ -96,7 +96,7 @@ pub fn print_results(opened: &Opened, bench: &Bench) -> Result<(), CliError> {
     let path = opened.project.experiment(&bench.experiment.name).join("results.json");
     let text =
         std::fs::read_to_string(&path).map_err(|error| CliError::internal(format!("{}: {error}", path.display())))?;
-    output::text(&text)
+    output::json_text(&text)
 }
 
 /// A dev log that cannot be trusted is the user's to mend; everything else was written before it.

@@ -25,6 +25,7 @@ mod verify;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
@@ -33,6 +34,8 @@ use exit::{CliError, Exit};
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
+    // A write beyond a limit on the size of files is then an error with words, as one on a full disk is.
+    let _ = signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), Arc::default());
     let arguments: Vec<OsString> = std::env::args_os().collect();
     // The worker's path is short: no argument parsing before its clock-critical work.
     if arguments.get(1).is_some_and(|argument| argument == "__worker") {

@@ -8,11 +8,20 @@ use serde::Serialize;
 
 use super::args::ColorWhen;
 use super::exit::{CliError, Exit};
-use crate::diagnostic::{self, Colour, Diagnostic, Severity};
+use crate::diagnostic::{self, Colour, Diagnostic, Severity, plain, spelt_out};
 use crate::report::numbers::counted;
 
 /// Writes text to standard output. A reader that has gone (`mlarun … | head`) is no error.
 pub fn text(text: &str) -> Result<(), CliError> {
+    write(&plain(text))
+}
+
+/// Writes the text of a JSON value to standard output.
+pub fn json_text(text: &str) -> Result<(), CliError> {
+    write(&spelt_out(text, |c| format!("\\u{:04x}", u32::from(c))))
+}
+
+fn write(text: &str) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -24,6 +33,11 @@ pub fn text(text: &str) -> Result<(), CliError> {
 
 /// Writes a line to standard error. A terminal that has gone, or a log on a full disk, must not end a measurement.
 pub fn note(line: &str) {
+    coloured(&plain(line));
+}
+
+/// As [`note`], for text whose only control characters are ours.
+fn coloured(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
@@ -31,7 +45,7 @@ pub fn note(line: &str) {
 pub fn json<T: Serialize>(value: &T) -> Result<(), CliError> {
     let mut out = serde_json::to_string_pretty(value).map_err(CliError::internal)?;
     out.push('\n');
-    text(&out)
+    json_text(&out)
 }
 
 /// A table of plain lines, without borders.
@@ -89,7 +103,7 @@ impl Finding {
 /// Prints diagnostics to standard error.
 pub fn diagnostics(diagnostics: &[Diagnostic], when: ColorWhen) {
     if !diagnostics.is_empty() {
-        note(diagnostic::render_all(diagnostics, colour(when)).trim_end());
+        coloured(diagnostic::render_all(diagnostics, colour(when)).trim_end());
     }
 }
 

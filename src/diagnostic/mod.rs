@@ -2,12 +2,14 @@
 //! Knows nothing of manifests or packages.
 
 mod nearest;
+mod plain;
 mod render;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 pub use nearest::{nearest, suggestion};
+pub use plain::{plain, spelt_out};
 pub use render::{Colour, render, render_all};
 
 /// A text that diagnostics point into, with the name that people know it by.

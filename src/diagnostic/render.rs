@@ -3,7 +3,7 @@
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-use super::{Diagnostic, Severity, floor_boundary};
+use super::{Diagnostic, Severity, floor_boundary, plain, spelt_out};
 
 /// Whether rendered text holds ANSI colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,21 @@ pub fn render(diagnostic: &Diagnostic, colour: Colour) -> String {
         Colour::Never => Renderer::plain(),
         Colour::Always => Renderer::styled(),
     };
-    renderer.decor_style(DecorStyle::Ascii).term_width(WIDTH).render(&[group(diagnostic)])
+    // Of what a line of the file holds, the renderer spells out the escapes; those that are left are its own.
+    let diagnostic = &spelt_out_in(diagnostic);
+    let text = renderer.decor_style(DecorStyle::Ascii).term_width(WIDTH).render(&[group(diagnostic)]);
+    spelt_out(&text, |c| if c == '\u{1b}' { c.to_string() } else { c.escape_unicode().to_string() }).into_owned()
+}
+
+/// `diagnostic` with words that may be shown.
+fn spelt_out_in(diagnostic: &Diagnostic) -> Diagnostic {
+    let text = |text: &Option<String>| text.as_ref().map(|text| plain(text).into_owned());
+    Diagnostic {
+        message: plain(&diagnostic.message).into_owned(),
+        label: text(&diagnostic.label),
+        help: text(&diagnostic.help),
+        ..diagnostic.clone()
+    }
 }
 
 /// All of them with an empty line between, ending with a newline; empty without any.
@@ -36,7 +50,7 @@ fn group(diagnostic: &Diagnostic) -> Group<'_> {
         Severity::Warning => Level::WARNING,
     };
     let title = level.primary_title(diagnostic.message.as_str());
-    let name = diagnostic.file.name();
+    let name = plain(diagnostic.file.name()).into_owned();
     let group = match &diagnostic.span {
         Some(span) => {
             let (text, span, line) = excerpt(diagnostic.file.text(), span.start, span.end);

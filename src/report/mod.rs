@@ -3,6 +3,7 @@
 
 mod analysis;
 mod bottleneck;
+mod bounded;
 pub mod devlog;
 mod differences;
 mod input;

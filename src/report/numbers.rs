@@ -6,6 +6,8 @@
 //! - A change is the change of speed, `previous time / current time - 1` (and for a rate, which is speed already,
 //!   `current / previous - 1`): "25.0% faster" and "+25.0%" say the same. Nothing is relative to zero.
 
+use crate::diagnostic::plain;
+
 /// What stands where nothing was measured.
 pub const ABSENT: &str = "--";
 
@@ -164,10 +166,9 @@ pub fn counted(count: impl std::fmt::Display, noun: &str) -> String {
 /// Text for a cell of a Markdown table: on one line, with `|`, backticks and backslashes escaped.
 pub fn cell(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
+    for character in plain(&text.replace('\r', "")).chars() {
         match character {
             '|' | '`' | '\\' => escaped.extend(['\\', character]),
-            '\r' => {}
             '\n' | '\t' => escaped.push(' '),
             other => escaped.push(other),
         }

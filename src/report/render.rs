@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use handlebars::{Handlebars, RenderErrorReason, no_escape};
 use serde::Serialize;
 
+use super::bounded;
+
 /// A template's file name, below `templates/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Template {
@@ -87,11 +89,12 @@ impl Renderer {
         registry.register_escape_fn(no_escape);
         for template in Template::ALL {
             let text = template.text(folder)?;
-            registry.register_template_string(template.file(), text).map_err(|error| RenderError::Template {
+            let parsed = bounded::parse(&text).map_err(|(line, reason)| RenderError::Template {
                 file: folder.join(template.file()),
-                line: error.pos().map_or(0, |(line, _)| line),
-                reason: error.reason().to_string(),
+                line,
+                reason,
             })?;
+            registry.register_template(template.file(), parsed);
         }
         Ok(Renderer { registry, folder: folder.to_owned() })
     }

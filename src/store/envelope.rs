@@ -16,6 +16,8 @@ pub enum Fault {
     Checksum { expected: Key, actual: Key },
     #[error("it lies where another kind or key belongs than its own ({kind} {key})")]
     Misplaced { kind: String, key: Key },
+    #[error("it was measured on {device}, while its key is that of a run on another device")]
+    Foreign { device: String },
     #[error("its format is {}.{}, which no mlarun has written", .0.major, .0.minor)]
     Format(Format),
     /// Not a fault of the file: it must be left alone.

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::envelope::{self, Fault};
-use super::{Durability, FORMAT, Format, Record, RecordKind, SetAside, StoreError, atomic, io};
-use crate::model::Key;
+use super::{Durability, FORMAT, Format, Record, RecordKind, SetAside, StoreError, atomic, io, unkept};
+use crate::failpoint;
+use crate::model::{DeviceId, Key};
 
 /// Size and time of change of a file: equal for a file that was not touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -41,7 +42,8 @@ pub struct Files {
     quarantine: PathBuf,
 }
 
-const BODY: &str = "record";
+/// Name of the body in a record's file.
+pub(crate) const RECORD: &str = "record";
 
 impl Files {
     /// Makes the folders below `out`, tries whether they can be written to, and checks the format.
@@ -49,6 +51,9 @@ impl Files {
         let store = out.join("store");
         let files = Files { records: store.join("records"), quarantine: store.join("quarantine") };
         let unwritable = |error| StoreError::Unwritable { path: out.to_owned(), error };
+        for folder in [&files.records, &files.quarantine] {
+            atomic::check_below(out, folder).map_err(unwritable)?;
+        }
         fs::create_dir_all(&files.records).map_err(unwritable)?;
         for folder in [out, &files.records] {
             tempfile::tempfile_in(folder).map_err(unwritable)?;
@@ -84,7 +89,7 @@ impl Files {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Gone),
             Err(error) => return Err(io(path)(error)),
         };
-        match envelope::decode::<Record>(BODY, &text).and_then(|record| self.checked(record, path)) {
+        match envelope::decode::<Record>(RECORD, &text).and_then(|record| self.checked(record, path)) {
             Ok(record) => Ok(Found::Record(Box::new(record))),
             Err(Fault::Newer(found)) => Err(StoreError::Newer { path: path.to_owned(), found }),
             Err(fault) => Ok(Found::Faulty(fault)),
@@ -96,22 +101,30 @@ impl Files {
         if path.parent() != Some(&self.group(record.kind, &record.key)) || !is_of(path, &record.key) {
             return Err(Fault::Misplaced { kind: record.kind.name().to_owned(), key: record.key });
         }
+        let measured_on = &record.environment.device.id;
+        if let Some(device) = record.material.pointer("/subject/device")
+            && serde_json::from_value::<DeviceId>(device.clone()).ok().as_ref() != Some(measured_on)
+        {
+            return Err(Fault::Foreign { device: measured_on.to_string() });
+        }
         Ok(record)
     }
 
     /// Writes `record` to a new file.
     pub fn append(&self, record: &Record) -> Result<(PathBuf, Stamp), StoreError> {
         let folder = self.group(record.kind, &record.key);
-        let text = envelope::encode(BODY, record).map_err(|error| StoreError::Json { path: folder.clone(), error })?;
+        let text =
+            envelope::encode(RECORD, record).map_err(|error| StoreError::Json { path: folder.clone(), error })?;
+        atomic::check_below(&self.records, &folder).map_err(unkept(&folder))?;
         for attempt in 0_u32.. {
-            let path = folder.join(name(record, attempt));
+            let path = folder.join(file_name(record, attempt));
             match atomic::create(&path, &text, Durability::Synced) {
                 Ok(()) => {
                     let stamp = Stamp::of(&fs::metadata(&path).map_err(io(&path))?);
                     return Ok((path, stamp));
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(io(&path)(error)),
+                Err(error) => return Err(unkept(&path)(error)),
             }
         }
         unreachable!("the loop ends only by returning")
@@ -131,6 +144,7 @@ impl Files {
         let beside = PathBuf::from(format!("{}.reason", to.display()));
         atomic::write(&beside, format!("{}: {reason}\n", path.display()).as_bytes(), Durability::Synced)
             .map_err(io(&beside))?;
+        failpoint::here("quarantine.explained");
         fs::rename(path, &to).map_err(io(path))?;
         Ok(SetAside { from: path.to_owned(), to, reason })
     }
@@ -174,7 +188,7 @@ fn is_of(path: &Path, key: &Key) -> bool {
 }
 
 /// `<key>-<taken at>-<session>-<round>.json`; names of one key sort by time. Further records of that name are numbered.
-fn name(record: &Record, attempt: u32) -> String {
+pub(crate) fn file_name(record: &Record, attempt: u32) -> String {
     let position = &record.position;
     let safe = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let session: String = position.session.chars().map(safe).collect();

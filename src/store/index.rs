@@ -9,6 +9,7 @@ use rusqlite::{Connection, ErrorCode, Row, params};
 
 use super::files::Stamp;
 use super::{Facts, Record, RecordKind, Slot, StoreError, fs};
+use crate::failpoint;
 use crate::model::{KernelId, Key, Mode, Shape};
 
 /// Version of the table; an index of another one is rebuilt.
@@ -149,7 +150,10 @@ impl Index {
                     add(&mut insert, entry)?;
                 }
             }
-            transaction.commit()
+            failpoint::here("index.changed");
+            transaction.commit()?;
+            failpoint::here("index.committed");
+            Ok(())
         })
     }
 

@@ -11,7 +11,7 @@
 //! only saves reading them: on opening, a walk compares every file's path, size and time of change with its row.
 //! Several programs may use one store at the same time.
 
-mod envelope;
+pub(crate) mod envelope;
 mod facts;
 mod files;
 mod index;
@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::atomic::{self, Durability};
+use crate::failpoint;
 use crate::model::Key;
 use crate::model::record::{FORMAT, Format, Record, RecordKind};
 
@@ -35,6 +36,7 @@ pub use index::Entry;
 pub use retention::{Collected, Policy};
 
 use files::{Files, Found};
+pub(crate) use files::{RECORD, file_name};
 use index::Index;
 
 /// The store cannot be used, or a file of it cannot be read or written.
@@ -47,6 +49,11 @@ pub enum StoreError {
         path.display(), found.major, found.minor, FORMAT.major, FORMAT.minor
     )]
     Newer { path: PathBuf, found: Format },
+    #[error(
+        "{}: the result cannot be kept: {error}; make room, or name another folder with --out: what was finished before is \
+         kept, and the same command goes on from there", path.display()
+    )]
+    Unkept { path: PathBuf, error: std::io::Error },
     #[error("{}: {error}", path.display())]
     Io { path: PathBuf, error: std::io::Error },
     #[error("{}: the index fails: {error}; it may be deleted, as it is rebuilt from the records", path.display())]
@@ -146,6 +153,7 @@ impl Store {
     /// The file cannot be written.
     pub fn append(&mut self, record: &Record) -> Result<PathBuf, StoreError> {
         let (path, stamp) = self.files.append(record)?;
+        failpoint::here("store.kept");
         let entry = Entry::of(record, &self.files.relative(&path), stamp);
         self.facts.add(&entry);
         self.index.defer(entry);
@@ -274,6 +282,11 @@ impl Drop for Store {
 fn order(record: &Record) -> (jiff::Timestamp, &str, u32, u32) {
     let position = &record.position;
     (position.taken_at, &position.session, position.round, position.position)
+}
+
+fn unkept(path: &Path) -> impl FnOnce(std::io::Error) -> StoreError {
+    let path = path.to_owned();
+    move |error| StoreError::Unkept { path, error }
 }
 
 fn io(path: &Path) -> impl FnOnce(std::io::Error) -> StoreError {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::envelope::{self, Fault};
 use super::files::Stamp;
-use super::{Durability, StoreError, atomic, io};
+use super::{Durability, StoreError, atomic, io, unkept};
 use crate::model::{Choices, KernelId, Key};
 
 /// A finished search.
@@ -151,7 +151,8 @@ impl Tunings {
     pub fn save(&self, id: &KernelId, unit: &str, tuning: &Tuning) -> Result<PathBuf, StoreError> {
         let path = self.path(id, unit, &tuning.key);
         let text = envelope::encode(BODY, tuning).map_err(|error| StoreError::Json { path: path.clone(), error })?;
-        atomic::write(&path, &text, Durability::Synced).map_err(io(&path))?;
+        atomic::check_below(&self.folder, &path).map_err(unkept(&path))?;
+        atomic::write(&path, &text, Durability::Synced).map_err(unkept(&path))?;
         Ok(path)
     }
 }

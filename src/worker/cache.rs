@@ -1,12 +1,12 @@
 //! Reference rows kept between processes, one file a key. A file that does not check out is not used; it is reported
 //! on the standard error and written again. Files appear under their name only when complete.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
 use super::reference::ReferenceRows;
+use crate::atomic::{self, Durability};
 use crate::model::Key;
 
 const MAGIC: &[u8; 16] = b"mlarun-ref-rows1";
@@ -42,15 +42,8 @@ pub fn read(folder: &Path, key: Key, rows: &[u64], columns: usize) -> Option<Ref
 /// Keeps `reference` in `folder` under `key`. What the system refuses is reported on the standard error: the rows are
 /// then computed again next time.
 pub fn write(folder: &Path, key: Key, reference: &ReferenceRows) {
-    let attempt = || -> std::io::Result<()> {
-        std::fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(&encode(reference))?;
-        file.as_file().sync_data()?;
-        file.persist(folder.join(file_name(key)))?;
-        Ok(())
-    };
-    if let Err(error) = attempt() {
+    let kept = atomic::write(&folder.join(file_name(key)), &encode(reference), Durability::Cached);
+    if let Err(error) = kept {
         eprintln!("reference rows are not kept in {}: {error}", folder.display());
     }
 }

@@ -140,7 +140,7 @@ fn a_killed_program_takes_its_compilers_along_and_the_next_one_sweeps() {
     project.read("started").split_whitespace().for_each(ends);
     let left = || {
         let names = std::fs::read_dir(project.path(".cache/builds")).expect("a folder").flatten();
-        names.filter(|entry| entry.file_name().to_string_lossy().starts_with(".building-")).count()
+        names.filter(|entry| entry.file_name().to_string_lossy().starts_with(".writing-")).count()
     };
     assert!(left() > 0, "the folder that the killed one was filling");
     project.run().expect(0).says("measured copy");

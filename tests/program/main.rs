@@ -1,9 +1,11 @@
 //! The program as its users meet it: the real binary in projects of small kernels.
 
+mod adversity;
 mod cache;
 mod clock_kills;
 mod clocks;
 mod command_line;
+mod confinement;
 mod devlog;
 mod failures;
 mod fake_gpu;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::super::flags::is_allowed;
 use super::super::names::Names;
 use super::super::package::{Launch, Stage, StageArg, TensorMapArg};
 use super::Reader;
@@ -59,7 +60,7 @@ impl Reader<'_> {
         let (flops, bytes) = (cost(self, "flops"), cost(self, "bytes"));
         let stream = table.get("stream").map_or(Some(0), |node| self.stream(node));
         let defines = table.get("defines").map(|node| self.defines(node, &owner, &names)).unwrap_or_default();
-        let flags = table.get("flags").map(|node| self.strings(node, "a flag")).unwrap_or_default();
+        let flags = table.get("flags").map(|node| self.flags(node)).unwrap_or_default();
         table.finish(&mut self.diagnostics);
         Some(Stage {
             name: name?.to_owned(),
@@ -68,7 +69,7 @@ impl Reader<'_> {
             hashes,
             entry: entry?,
             defines,
-            flags: flags.into_iter().map(|(_, flag)| flag.to_owned()).collect(),
+            flags,
             args: args?,
             grid: grid?,
             launch: launch?,
@@ -275,6 +276,20 @@ impl Reader<'_> {
     fn stream(&mut self, node: &Node) -> Option<u32> {
         let stream = fields::integer(node, "`stream`", 0, i64::from(u32::MAX), &mut self.diagnostics)?;
         u32::try_from(stream).ok()
+    }
+
+    fn flags(&mut self, node: &Node) -> Vec<String> {
+        let mut flags = Vec::new();
+        for (node, flag) in self.strings(node, "a flag") {
+            if is_allowed(flag, self.location.id.language) {
+                flags.push(flag.to_owned());
+            } else {
+                let message = format!("the flag `{flag}` is none that a package may give its compiler");
+                let label = "allowed is what changes the code that is made, without a file of its own";
+                self.error(node, message, label);
+            }
+        }
+        flags
     }
 
     fn defines(&mut self, node: &Node, owner: &str, names: &Names) -> BTreeMap<String, Expr> {

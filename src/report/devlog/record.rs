@@ -99,10 +99,15 @@ impl CompactRecord {
     /// No such JSON, or one of a newer major format.
     pub fn from_json(text: &str) -> Result<CompactRecord, RecordError> {
         let record: CompactRecord = serde_json::from_str(text)?;
-        match record.format.major {
-            major if major == FORMAT.major => Ok(record),
-            major => Err(RecordError::Format { major }),
+        if record.format.major != FORMAT.major {
+            return Err(RecordError::Format { major: record.format.major });
         }
+        // The kernel names files.
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if record.kernel.is_empty() || !record.kernel.chars().all(is_name) {
+            return Err(RecordError::Kernel { name: record.kernel });
+        }
+        Ok(record)
     }
 }
 
@@ -111,6 +116,8 @@ impl CompactRecord {
 pub enum RecordError {
     #[error("it is no dev log record: {0}; remove it and write the log again")]
     Json(#[from] serde_json::Error),
+    #[error("its kernel {name:?} is no kernel's name; remove it and write the log again")]
+    Kernel { name: String },
     #[error("its format is {major}, and this program reads {}; use a newer mlarun", FORMAT.major)]
     Format { major: u32 },
 }
