@@ -307,7 +307,10 @@ impl Lab {
     /// Returns once no process of this lab is left.
     #[track_caller]
     pub fn is_quiet(&self, after: &str) {
-        wait_until(&format!("{after}: no process is left"), || self.processes().is_empty());
+        // The system shows nothing of a process that is just being started; the note it was given stays locked.
+        let note = self.project.path(&format!("lease/clocks-{UUID}.json"));
+        let is_free = || File::open(&note).map_or(true, |note| note.try_lock().is_ok());
+        wait_until(&format!("{after}: no process is left"), || self.processes().is_empty() && is_free());
     }
 
     /// The clocks are the GPU's own, nothing is noted, no process is left, and the next one may measure.
