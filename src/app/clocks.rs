@@ -88,7 +88,7 @@ impl Workspace<'_> {
         let Some(request) = &self.machine.gpu else { return Ok(Held::default()) };
         if let ClockRule::Recorded(telemetry) = &self.machine.clocks {
             let state = telemetry.as_ref().map(|seen| seen.clocks).unwrap_or_default();
-            return Ok(Held { state, telemetry: telemetry.clone(), ..Held::default() });
+            return Ok(Held { state, telemetry: telemetry.as_deref().cloned(), ..Held::default() });
         }
         let (policy, frequencies) = self.clock_policy(asked);
         let gpu = Nvml::open().and_then(|nvml| nvml.gpu(&request.uuid));

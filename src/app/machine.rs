@@ -43,7 +43,7 @@ pub enum ClockRule {
     /// This policy, whatever a manifest says.
     Policy(ClockPolicy),
     /// They were what a recording says, and are not asked for again.
-    Recorded(Option<Telemetry>),
+    Recorded(Option<Box<Telemetry>>),
 }
 
 /// Where workers and devices are found.
