@@ -13,7 +13,7 @@ use mlarun::model::pipeline::{
     Role, Stage, TensorMap, Tolerance,
 };
 use mlarun::model::protocol::{
-    Check, CompileRequest, EventProtocol, Failure, FailureKind, GpuRequest, Launchable, Line, PROTOCOL, Request,
+    Check, CompileRequest, EventProtocol, Failure, FailureKind, GpuRequest, Launchable, Line, PROTOCOL, Phase, Request,
     SUPPORT_SOURCE, Task, TuneProtocol, Warmup,
 };
 use mlarun::model::{DType, Language, Timing};
@@ -114,7 +114,7 @@ fn a_gpu_that_is_not_there_is_refused_in_a_sentence() {
     let uuid = "GPU-00000000-0000-0000-0000-000000000000".to_owned();
     let gpu = GpuRequest { uuid, support: "/nowhere/support.cubin".into() };
     let protocol = TuneProtocol { min_samples: 1, max_samples: 1, budget_ns: 1, abandon_percent: 10 };
-    for task in [event(), Task::Tune { candidates: vec![], protocol }] {
+    for task in [event(), Task::Load { ns: 1 }, Task::Tune { candidates: vec![], protocol }] {
         let lines = ask(task, Some(gpu.clone()));
         let failure = failed(&lines).expect("there is no such GPU");
         if failure.message.contains("is not one of those that this process sees") {
@@ -329,6 +329,17 @@ fn reference(formula: ReferenceFormula, output: usize) -> Reference {
 
 fn everything() -> Check {
     Check { max_rows: None, seed: 1, reference_cache: None, without_bands: false }
+}
+
+#[test]
+fn where_there_is_a_gpu_a_load_tells_its_clock_from_the_middle_on() {
+    let Some(gpu) = Gpu::first() else { return };
+    let lines = gpu.ask(Task::Load { ns: 100_000_000 });
+    assert_eq!(failed(&lines), None);
+    let half = |line: &Line| matches!(line, Line::Phase { phase: Phase::Sampling, .. });
+    let behind = lines.iter().skip_while(|line| !half(line));
+    let clock = |line: &Line| matches!(line, Line::SmClock { mhz } if (100.0..10_000.0).contains(mhz));
+    assert_eq!(behind.filter(|line| clock(line)).count(), 1, "{lines:?}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::publish::{PublishError, PublishedProfile, publish_profile};
 use super::{Choice, ClockRule, Ledger, Machine, MachineError, Project, ProjectError, default_kind};
 use crate::catalog::LookupError;
 use crate::device::clocks;
-use crate::device::lease::{self, LeaseError, Waiting};
+use crate::device::lease::{self, LeaseError, UnknownScope, Waiting};
 use crate::execute::RunFailure;
 use crate::manifest::{ClockPolicy, Clocks, Devlog, Experiment, ProtocolOverrides, Selection};
 use crate::model::protocol::Failure;
@@ -82,6 +82,8 @@ pub enum ProfileError {
     Publish(#[from] PublishError),
     #[error(transparent)]
     Lease(#[from] LeaseError),
+    #[error(transparent)]
+    Scope(#[from] UnknownScope),
     /// The mode does not run here; that is no failure.
     #[error("skipped: {reason}")]
     Skipped { reason: String },
@@ -177,7 +179,10 @@ fn profile(
     let workspace = Workspace { project: &profiler.project, machine: &profiler.machine, ledger: &profiler.ledger };
     let _lease = match is_recorded(&workspace, plan, mode, options)? {
         true => None,
-        false => Some(lease::acquire(&lease::folder(), Waiting::While(&mut |_| true))?),
+        false => {
+            let scope = lease::scope(profiler.machine.gpu.as_ref().map(|gpu| gpu.uuid.as_str()))?;
+            Some(lease::acquire(&lease::folder(), scope, Waiting::While(&mut |_| true))?)
+        }
     };
     // What cannot be given back now is tried again by the next one; a run that needs the clocks says so.
     let may_change = !matches!(profiler.machine.clocks, ClockRule::Policy(ClockPolicy::Observe));

@@ -8,7 +8,7 @@ use super::progress::Progress;
 use super::run::{acquire, bench_error, calibrate_once, failure_exit};
 use super::verify::sanitizer;
 use crate::app::modes::{self, Options, ProfileError, ProfilePlan};
-use crate::app::{Control, single_shot_shape, verify_only};
+use crate::app::{Control, PublishError, single_shot_shape, verify_only};
 use crate::model::{DeviceKind, Language, Mode, Shape, Version};
 
 pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
@@ -42,7 +42,8 @@ pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
         Some(Ok(is_recorded)) => !is_recorded,
         None => true,
     };
-    let lease = if has_work { Some(acquire(global, args.no_wait, &interrupted)?) } else { None };
+    let lease =
+        if has_work { Some(acquire(global, opened.machine.gpu.as_ref(), args.no_wait, &interrupted)?) } else { None };
     if lease.is_some() {
         // Whoever held the lease before may have measured what was missing.
         opened.ledger = context::ledger(&opened.project)?;
@@ -105,9 +106,12 @@ fn without_result(global: &Global, mode: Option<Mode>, error: ProfileError) -> R
 fn profile_error(error: ProfileError) -> CliError {
     match error {
         ProfileError::Refused { .. } => CliError::Message(Exit::RunsFailed, error.to_string()),
+        ProfileError::Publish(error @ PublishError::Invalid(_)) => {
+            CliError::Message(Exit::RunsFailed, error.to_string())
+        }
         ProfileError::Interrupted => CliError::Message(Exit::Interrupted, "interrupted".to_owned()),
         ProfileError::Bench(error) => bench_error(error),
-        ProfileError::Project(_) | ProfileError::Lookup(_) => CliError::usage(error),
+        ProfileError::Project(_) | ProfileError::Lookup(_) | ProfileError::Scope(_) => CliError::usage(error),
         ProfileError::Machine(_) | ProfileError::Store(_) | ProfileError::Lease(_) => CliError::host(error),
         ProfileError::Skipped { .. } | ProfileError::Failed(_) | ProfileError::Publish(_) => CliError::internal(error),
     }

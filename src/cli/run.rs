@@ -13,7 +13,7 @@ use super::exit::{CliError, Exit};
 use crate::app::{self, BenchError, CalibrateError, Project, Tape};
 use crate::device::lease::{self, Lease, LeaseError, Waiting};
 use crate::execute::SessionError;
-use crate::model::protocol::FailureKind;
+use crate::model::protocol::{FailureKind, GpuRequest};
 use crate::plan::Wanted;
 use crate::recording::{Call, Recorder, Redactions};
 use crate::report::numbers::counted;
@@ -94,7 +94,11 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
         return Ok(Exit::Success);
     }
     // Writing reports alone measures nothing, and needs neither the host for itself nor its peaks.
-    let lease = if counts.to_do() > 0 { Some(acquire(global, args.no_wait, interrupted)?) } else { None };
+    let lease = if counts.to_do() > 0 {
+        Some(acquire(global, opened.machine.gpu.as_ref(), args.no_wait, interrupted)?)
+    } else {
+        None
+    };
     if lease.is_some() {
         // Whoever held the lease before may have measured what this plan was to measure.
         warn(&opened);
@@ -139,8 +143,14 @@ fn call(args: &RunArgs, manifest: &Path, project: &Project) -> Call {
     }
 }
 
-/// Waits for (or refuses without) the host's one lease.
-pub fn acquire(global: &Global, no_wait: bool, interrupted: &AtomicBool) -> Result<Lease, CliError> {
+/// Waits for (or refuses without) the lease that measuring on `gpu` needs, or on the CPU.
+pub fn acquire(
+    global: &Global,
+    gpu: Option<&GpuRequest>,
+    no_wait: bool,
+    interrupted: &AtomicBool,
+) -> Result<Lease, CliError> {
+    let scope = lease::scope(gpu.map(|gpu| gpu.uuid.as_str())).map_err(CliError::usage)?;
     let mut told = false;
     let mut wait = |holder: Option<&lease::Holder>| {
         if !told {
@@ -151,7 +161,7 @@ pub fn acquire(global: &Global, no_wait: bool, interrupted: &AtomicBool) -> Resu
         !interrupted.load(Ordering::Relaxed)
     };
     let waiting = if no_wait { Waiting::Refuse } else { Waiting::While(&mut wait) };
-    let lease = lease::acquire(&lease::folder(), waiting).map_err(|error| match error {
+    let lease = lease::acquire(&lease::folder(), scope, waiting).map_err(|error| match error {
         LeaseError::Held { .. } if interrupted.load(Ordering::Relaxed) => {
             CliError::Message(Exit::Interrupted, "interrupted while waiting".to_owned())
         }

@@ -47,7 +47,7 @@ fn one(global: &Global, args: &VerifyArgs, manifest: &Path, interrupted: &Arc<At
         tape: None,
     };
     let sanitizer = sanitizer(&opened.workspace(), args.sanitize.as_deref(), &control)?;
-    let lease = acquire(global, args.no_wait, interrupted)?;
+    let lease = acquire(global, opened.machine.gpu.as_ref(), args.no_wait, interrupted)?;
     // Whoever held the lease before may have verified what this was to verify.
     opened.ledger = context::ledger(&opened.project)?;
     let workspace = opened.workspace();

@@ -396,6 +396,8 @@ pub enum FailureKind {
     Unsupported,
     /// The GPU cannot launch the stage: its grid, block, cluster or shared memory exceeds a limit.
     Launch,
+    /// Too many measurements were taken while clocks slipped that were to be held.
+    Invalid,
     /// The worker broke the protocol, or the operating system refused something.
     Internal,
     /// A recording is replayed that does not hold the answer.

@@ -168,6 +168,7 @@ pub fn run(name: &str, version: u32, s: i64, mode: Mode) -> Run {
         costs,
         peaks: Some(peaks()),
         outcome: Outcome::Skipped { reason: "not planned".into() },
+        left_out: None,
     }
 }
 

@@ -10,6 +10,7 @@ mod input;
 pub mod numbers;
 mod render;
 mod results;
+mod sift;
 mod summary;
 mod verification;
 mod view;
@@ -24,6 +25,7 @@ pub use bottleneck::{Bottleneck, Diagnosis, Evidence, diagnose};
 pub use input::{Baseline, Comparison, Input, Outcome, Recorded, Run, StageCost};
 pub use render::{RenderError, Renderer, template_texts};
 pub use results::RESULTS_FORMAT;
+pub use sift::{Sifted, sift};
 pub use verification::{Verdict, VerificationReport, VerifiedRow, VerifiedSubject};
 
 use crate::conf::Thresholds;

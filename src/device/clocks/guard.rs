@@ -8,6 +8,7 @@
 use std::path::Path;
 
 use super::note::{Locked, Note};
+use super::recover::recover;
 use super::watch::Watcher;
 use super::{ClocksError, Load};
 use crate::device::lease::Holder;
@@ -42,7 +43,7 @@ impl Guard {
     /// They may not or cannot be locked, or someone else has them; they are then as before.
     pub fn lock(gpu: Gpu, asked: Frequencies, folder: &Path, program: &Path) -> Result<Guard, ClocksError> {
         let note = Note::take(folder, gpu.uuid())?;
-        let kept = super::recover(&gpu, &note)?;
+        let kept = recover(&gpu, &note)?;
         // What cannot be reset is not locked.
         if kept.is_none() {
             gpu.reset()?;
@@ -124,8 +125,8 @@ pub fn verify(gpu: &Gpu, held: Frequencies, load: &mut dyn Load) -> Result<(), C
         let mut reading = Ok(Reading::default());
         let sm_mhz = load.run(&mut || reading = gpu.read())?;
         let reading = reading?;
-        let memory = held.mem_mhz.zip(reading.mem_mhz);
-        if agrees(sm_mhz, held.sm_mhz) && memory.is_none_or(|(held, seen)| agrees(f64::from(seen), held)) {
+        let is_held = |held| reading.mem_mhz.is_some_and(|seen| agrees(f64::from(seen), held));
+        if agrees(sm_mhz, held.sm_mhz) && held.mem_mhz.is_none_or(is_held) {
             return Ok(());
         }
         last = Some((sm_mhz, reading));
