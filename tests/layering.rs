@@ -27,7 +27,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("libloading", &["worker/"]),
     ("matrixmultiply", &["worker/"]),
     ("perf_event", &["worker/"]),
-    ("rusqlite", &["store/"]),
+    ("rusqlite", &["profiler/nsys/", "store/"]),
     ("handlebars", &["report/"]),
     ("indicatif", &["cli/"]),
     ("clap", &["cli/", "main.rs"]),

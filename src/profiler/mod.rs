@@ -4,6 +4,7 @@
 pub mod annotation;
 pub mod event;
 pub mod ncu;
+pub mod nsys;
 
 use crate::model::protocol::{Failure, FailureKind};
 

@@ -1,6 +1,7 @@
 //! The readers of Nsight Compute and Nsight Systems, over what the real tools wrote (tests/captures).
 
 mod ncu;
+mod nsys;
 
 use std::io::Read;
 use std::path::Path;
