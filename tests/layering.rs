@@ -10,7 +10,7 @@ use walkdir::WalkDir;
 const LAYERS: &[&[&str]] = &[
     &["model"],
     &["atomic", "diagnostic", "expr", "roofline", "stats"],
-    &["answers", "spanned"],
+    &["answers", "spanned", "timeline"],
     &["catalog", "conf"],
     &["manifest"],
     &["plan"],
@@ -37,7 +37,7 @@ const CONFINED: &[(&str, &[&str])] = &[
 ];
 
 /// Modules that do no I/O and know no clock and no environment.
-const PURE: &[&str] = &["expr", "model", "plan", "roofline", "stats"];
+const PURE: &[&str] = &["expr", "model", "plan", "roofline", "stats", "timeline"];
 
 /// Names of `std` that a pure module has no business with.
 const IMPURE: &[&str] =

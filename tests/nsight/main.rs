@@ -2,6 +2,7 @@
 
 mod ncu;
 mod nsys;
+mod timeline;
 
 use std::io::Read;
 use std::path::Path;
