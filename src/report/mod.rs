@@ -6,6 +6,7 @@ mod bottleneck;
 pub mod devlog;
 mod input;
 pub mod numbers;
+pub mod opportunities;
 mod render;
 mod results;
 mod summary;

@@ -7,6 +7,7 @@ use mlarun::model::source_view::SourceView;
 use mlarun::profiler::ncu::{
     Asked, NcuFailure, Profiled, ReadError, counters, join, judge, read_details, read_log, read_raw, read_source,
 };
+use mlarun::report::opportunities::{Opportunity, ProfiledStage, opportunities};
 use proptest::prelude::*;
 
 use super::text;
@@ -151,6 +152,31 @@ fn rules_keep_their_scopes() {
 }
 
 #[test]
+fn the_rules_of_all_stages_are_ranked() {
+    let details = read_details(&text("ncu-details.csv"), KernelNames::Function).expect("the page can be read");
+    let report = join(raw("ncu-raw.csv"), details).expect("they are of one report");
+    let stages: Vec<_> = report
+        .launches
+        .iter()
+        .map(|launch| {
+            let duration_ns = number(launch, "gpu__time_duration.sum", Unit::NANOSECOND);
+            ProfiledStage { stage: launch.kernel.trim_end_matches("_stage"), launch, duration_ns }
+        })
+        .collect();
+    let ranked = opportunities(&stages);
+    let lines = |found: &[Opportunity]| -> Vec<String> {
+        let percent = |found: &Opportunity| found.pipeline_percent.or(found.estimate_percent).unwrap_or_default();
+        found
+            .iter()
+            .map(|found| format!("{} {} {:.2}: {}", found.stage, found.rule, percent(found), found.trigger))
+            .collect()
+    };
+    let [global, local, unestimated] =
+        [&ranked.global, &ranked.local, &ranked.unestimated].map(|found| lines(found).join("\n"));
+    insta::assert_snapshot!(format!("of run time:\n{global}\n\nof one unit:\n{local}\n\nunknown:\n{unestimated}"));
+}
+
+#[test]
 fn what_it_said_is_understood() {
     let log = read_log(&text("ncu-full.log"));
     assert_eq!(log.processes, [458]);
@@ -259,6 +285,17 @@ fn ptx_is_listed_by_line() {
     assert_eq!((views.len(), rows.len()), (1, 1356));
     assert_eq!((rows[9].line, rows[9].text.as_str()), (Some(10), ".target sm_90a"));
     assert!(rows.iter().all(|row| row.cells.is_empty()));
+}
+
+#[test]
+fn a_report_survives_being_stored() {
+    let details = read_details(&text("ncu-details.csv"), KernelNames::Function).expect("the page can be read");
+    let report = join(raw("ncu-raw.csv"), details).expect("they are of one report");
+    let stored = serde_json::to_string(&report).expect("it can be written");
+    assert_eq!(serde_json::from_str::<NcuReport>(&stored).expect("it can be read"), report);
+    let views = source("ncu-source-cuda-sass.csv");
+    let stored = serde_json::to_string(&views).expect("it can be written");
+    assert_eq!(serde_json::from_str::<Vec<SourceView>>(&stored).expect("it can be read"), views);
 }
 
 const PAGES: [&str; 6] = [

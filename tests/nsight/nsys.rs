@@ -72,6 +72,14 @@ fn the_export_holds_kernels_calls_and_ranges() {
 }
 
 #[test]
+fn a_timeline_survives_being_stored() {
+    let timeline =
+        changed("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start WHERE correlationId = 10").expect("it can be read");
+    let stored = serde_json::to_string(&timeline).expect("it can be written");
+    assert_eq!(serde_json::from_str::<Timeline>(&stored).expect("it can be read"), timeline);
+}
+
+#[test]
 fn the_stats_are_those_of_the_export() {
     let tables = read_stats(&text("nsys-stats.csv")).expect("they can be read");
     let names: Vec<_> = tables.iter().filter_map(|table| table.report.as_deref()).collect();

@@ -13,8 +13,10 @@ pub struct Log {
     pub no_kernels: bool,
     /// Kernels that ran and that the filter did not match.
     pub available: Vec<String>,
-    /// Metrics that it does not know, or shows as `n/a`.
+    /// Metrics that it says it does not know.
     pub unknown_metrics: Vec<String>,
+    /// Metrics that its tables for people show as `n/a`.
+    pub unavailable_metrics: Vec<String>,
     /// The report file that it wrote.
     pub report: Option<String>,
     pub warnings: Vec<String>,
@@ -48,7 +50,7 @@ pub fn read_log(text: &str) -> Log {
         } else if let Some(said) = line.strip_prefix("==ERROR== ") {
             error(&mut log, said);
         } else if let Some(name) = line.strip_suffix("(!) n/a").and_then(|rest| rest.split_whitespace().next()) {
-            unknown(&mut log, name);
+            note(&mut log.unavailable_metrics, name);
         }
     }
     log
@@ -60,6 +62,9 @@ fn progress(log: &mut Log, said: &str) {
     log.no_kernels |= said.starts_with(NO_KERNELS);
     if let Some(rest) = said.strip_prefix("Connected to process ") {
         log.processes.extend(rest.split(' ').next().and_then(|id| id.parse::<u64>().ok()));
+    } else if said.starts_with("Target process ") {
+        // It ended before its first call of CUDA.
+        log.warnings.push(said.to_owned());
     } else if let Some(path) = said.strip_prefix("Report: ") {
         log.report = Some(path.trim().to_owned());
     } else if let Some(launch) = said.strip_prefix("Profiling ").and_then(profiled) {
@@ -73,14 +78,14 @@ fn error(log: &mut Log, said: &str) {
         let quoted = kernel.strip_prefix('"').and_then(|rest| rest.rsplit_once('"'));
         log.failed.push(quoted.map_or(kernel, |(name, _)| name).to_owned());
     } else if let Some(name) = said.strip_prefix("Failed to find metric ") {
-        unknown(log, name.trim_end_matches('.'));
+        note(&mut log.unknown_metrics, name.trim_end_matches('.'));
     }
     log.errors.push(said.to_owned());
 }
 
-fn unknown(log: &mut Log, name: &str) {
-    if !log.unknown_metrics.iter().any(|known| known == name) {
-        log.unknown_metrics.push(name.to_owned());
+fn note(metrics: &mut Vec<String>, name: &str) {
+    if !metrics.iter().any(|known| known == name) {
+        metrics.push(name.to_owned());
     }
 }
 

@@ -69,7 +69,7 @@ fn of_kernel(kernel: &Option<String>) -> String {
 /// # Errors
 /// The first reason that holds, by how much it explains: a lack of permission explains all others.
 pub fn judge(log: &Log, read: Result<NcuReport, ReadError>, asked: &Asked) -> Result<NcuReport, NcuFailure> {
-    refused(log)?;
+    refused(log, asked)?;
     let report = match read {
         Ok(report) if report.launches.is_empty() => return Err(no_data(log)),
         Ok(report) => report,
@@ -94,7 +94,7 @@ pub fn judge(log: &Log, read: Result<NcuReport, ReadError>, asked: &Asked) -> Re
 }
 
 /// What the tool itself said went wrong.
-fn refused(log: &Log) -> Result<(), NcuFailure> {
+fn refused(log: &Log, asked: &Asked) -> Result<(), NcuFailure> {
     let mut said = log.errors.iter().chain(&log.warnings);
     if said.any(|line| line.contains("ERR_NVGPUCTRPERM")) {
         return Err(NcuFailure::NoPermission);
@@ -109,8 +109,10 @@ fn refused(log: &Log) -> Result<(), NcuFailure> {
     if log.errors.iter().any(starved) {
         return Err(NcuFailure::ReplayOutOfMemory { kernel });
     }
-    if !log.unknown_metrics.is_empty() {
-        return Err(NcuFailure::UnknownMetrics { names: log.unknown_metrics.clone() });
+    let missed = log.unavailable_metrics.iter().filter(|name| asked.metrics.contains(name));
+    let names: Vec<String> = log.unknown_metrics.iter().chain(missed).cloned().collect();
+    if !names.is_empty() {
+        return Err(NcuFailure::UnknownMetrics { names });
     }
     if !log.errors.is_empty() {
         return Err(NcuFailure::Failed { kernel, said: log.errors.join("; ") });
@@ -170,7 +172,11 @@ mod tests {
             "==ERROR== UnknownError\n==ERROR== Failed to profile \"f\"\n==WARNING== No kernels were profiled.\n";
         let said = "UnknownError; Failed to profile \"f\"".to_owned();
         assert_eq!(judged(failed, "", &[], None), Err(NcuFailure::Failed { kernel: Some("f".to_owned()), said }));
+        let unknown = "==ERROR== Failed to find metric x.sum\n==ERROR== Failed to profile \"f\"\n";
+        assert_eq!(judged(unknown, "", &[], None), Err(NcuFailure::UnknownMetrics { names: vec!["x.sum".to_owned()] }));
         assert_eq!(judged("", "", &[], None), Err(NcuFailure::NoData { said: String::new() }));
+        let ended = "Target process 41 terminated before first instrumented API call.".to_owned();
+        assert_eq!(judged(&format!("==PROF== {ended}\n"), "", &[], None), Err(NcuFailure::NoData { said: ended }));
         assert_eq!(
             judged("done\n", "\"ID\",\"Kernel Name\"\n", &[], None),
             Err(NcuFailure::NoData { said: String::new() })
@@ -178,6 +184,14 @@ mod tests {
         assert_eq!(judged("", PAGE, &[], Some(3)), Err(NcuFailure::Launches { wanted: 3, found: 2 }));
         let cut = &PAGE[..PAGE.len() - 3];
         assert_eq!(judged("", cut, &[], None), Err(NcuFailure::Unreadable(ReadError::Truncated { line: 4 })));
+    }
+
+    #[test]
+    fn a_metric_that_nobody_asked_for_may_be_unavailable() {
+        let shown = "    other.sum                  (!) n/a\n";
+        assert!(judged(shown, PAGE, &["a.sum"], Some(2)).is_ok());
+        let failure = judged(shown, PAGE, &["a.sum", "other.sum"], Some(2)).expect_err("it was asked for");
+        assert_eq!(failure, NcuFailure::UnknownMetrics { names: vec!["other.sum".to_owned()] });
     }
 
     #[test]
