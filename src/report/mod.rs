@@ -5,6 +5,7 @@ mod analysis;
 mod bottleneck;
 pub mod devlog;
 mod input;
+pub mod listing;
 pub mod numbers;
 pub mod opportunities;
 mod render;

@@ -6,7 +6,9 @@ use mlarun::model::quantity::{Reading, Unit};
 use mlarun::model::source_view::SourceView;
 use mlarun::profiler::ncu::{
     Asked, NcuFailure, Profiled, ReadError, counters, join, judge, read_details, read_log, read_raw, read_source,
+    replay,
 };
+use mlarun::report::listing::{annotated, hot_lines, listing_csv};
 use mlarun::report::opportunities::{Opportunity, ProfiledStage, opportunities};
 use proptest::prelude::*;
 
@@ -177,6 +179,15 @@ fn the_rules_of_all_stages_are_ranked() {
 }
 
 #[test]
+fn replaying_has_its_price() {
+    for launch in &raw("ncu-raw.csv").launches {
+        let replay = replay(launch);
+        assert_eq!(replay.passes.to_string(), "38 pass");
+        assert_eq!(replay.saved_bytes.in_unit(Unit::BYTE).map(f64::round), Some(21_994_943_000.0));
+    }
+}
+
+#[test]
 fn what_it_said_is_understood() {
     let log = read_log(&text("ncu-full.log"));
     assert_eq!(log.processes, [458]);
@@ -268,7 +279,11 @@ fn lines_of_source_carry_what_their_instructions_were_sampled() {
         "{}",
         first.text
     );
+    let hottest = hot_lines(&views, KERNELS[0], 3);
+    assert_eq!((hottest.len(), hottest[0].file.as_deref()), (3, Some("/usr/local/cuda/include/crt/mma.hpp")));
+    assert_eq!(annotated(&views).matches(" samples\n").count(), views.len());
     for view in &views {
+        assert_eq!(listing_csv(view).expect("rows fit their header").lines().count(), 1 + view.rows.len());
         let sampled = |lines: bool| -> f64 {
             let rows = view.rows.iter().filter(|row| row.line.is_some() == lines);
             rows.filter_map(|row| view.samples(row)).sum()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::conf::{CounterName, Metrics};
 use crate::model::ncu::{Capability, Launch};
-use crate::model::quantity::Reading;
+use crate::model::quantity::{Reading, Unit};
 
 /// Every counter of `launch`, a GPU of this capability; one that is missing says which metric was not delivered and why.
 pub fn counters(launch: &Launch, capability: Capability, metrics: &Metrics) -> BTreeMap<CounterName, Reading> {
@@ -30,7 +30,27 @@ fn counter_of(launch: &Launch, capability: Capability, metrics: &Metrics, counte
     Reading::Number { value: sum, unit }
 }
 
-fn spelled(unit: crate::model::quantity::Unit) -> String {
+/// How often a launch was run again for its metrics, and what was saved for that.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replay {
+    pub passes: Reading,
+    /// Of the device's memory, over all passes.
+    pub saved_bytes: Reading,
+}
+
+/// What Nsight Compute says about how it replayed `launch`.
+pub fn replay(launch: &Launch) -> Replay {
+    let metric = |name: &str| {
+        let absent = || Reading::Absent { reason: format!("{name}: not in the report") };
+        launch.metrics.get(name).cloned().unwrap_or_else(absent)
+    };
+    Replay {
+        passes: metric("profiler__replayer_passes"),
+        saved_bytes: metric("profiler__replayer_bytes_mem_backed_up.sum"),
+    }
+}
+
+fn spelled(unit: Unit) -> String {
     match unit.to_string() {
         none if none.is_empty() => "plain numbers".to_owned(),
         unit => unit,
@@ -43,7 +63,6 @@ mod tests {
     use super::*;
     use crate::conf::Conf;
     use crate::model::ncu::KernelNames;
-    use crate::model::quantity::Unit;
 
     const PAGE: &str = "\
 \"ID\",\"Kernel Name\",\"l1tex__t_bytes_pipe_lsu_mem_local_op_ld.sum\",\"l1tex__t_bytes_pipe_lsu_mem_local_op_st.sum\",\"dram__bytes.sum\",\"gpu__time_duration.sum\",\"sm__throughput.avg.pct_of_peak_sustained_elapsed\"
