@@ -29,18 +29,19 @@ impl Unit {
     /// `None` for a unit that is not known.
     pub fn parse(text: &str) -> Option<(Unit, f64)> {
         let Some((of, per)) = text.split_once('/') else {
-            let (base, scale) = base(text)?;
-            return Some(if base == Base::Second { (Unit::NANOSECOND, scale * 1e9) } else { (Unit::of(base), scale) });
+            return base(text).map(|(base, scale)| (Unit::of(base), scale));
         };
         let ((of, scale), (per, divisor)) = (base(of)?, base(per)?);
-        let unit = match (of, per) {
-            (Base::Cycle, Base::Second) => Unit::HERTZ,
-            (Base::Second | Base::One, _) | (_, Base::One | Base::Percent) => return None,
-            (of, per) => Unit { of, per: Some(per) },
-        };
-        Some((unit, scale / divisor))
+        match (of, per) {
+            (Base::Nanosecond | Base::One, _) | (_, Base::One | Base::Percent) => None,
+            (Base::Cycle, Base::Nanosecond) => Some((Unit::HERTZ, scale * (NS_PER_S / divisor))),
+            (of, Base::Nanosecond) => Some((Unit { of, per: Some(Base::Second) }, scale * (NS_PER_S / divisor))),
+            (of, per) => Some((Unit { of, per: Some(per) }, scale / divisor)),
+        }
     }
 }
+
+const NS_PER_S: f64 = 1e9;
 
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,7 +62,7 @@ impl TryFrom<String> for Unit {
     /// Accepts base forms alone: a stored number is never scaled.
     fn try_from(text: String) -> Result<Unit, String> {
         match Unit::parse(&text) {
-            Some((unit, scale)) if scale == 1.0 => Ok(unit),
+            Some((unit, 1.0)) => Ok(unit),
             Some((unit, _)) => Err(format!("`{text}` is not in base form; write `{unit}`")),
             None => Err(format!("`{text}` is no unit that mlarun knows")),
         }
@@ -74,7 +75,7 @@ enum Base {
     One,
     Percent,
     Nanosecond,
-    /// Only below the line: a duration is given in nanoseconds.
+    /// Only below the line: rates are a second, durations in nanoseconds.
     Second,
     Hertz,
     Byte,
@@ -106,10 +107,10 @@ fn base(text: &str) -> Option<(Base, f64)> {
     let fixed = match text {
         "" => Some((Base::One, 1.0)),
         "%" => Some((Base::Percent, 1.0)),
-        "s" | "second" => Some((Base::Second, 1.0)),
-        "ms" | "msecond" => Some((Base::Second, 1e-3)),
-        "us" | "usecond" => Some((Base::Second, 1e-6)),
-        "ns" | "nsecond" => Some((Base::Second, 1e-9)),
+        "s" | "second" => Some((Base::Nanosecond, NS_PER_S)),
+        "ms" | "msecond" => Some((Base::Nanosecond, 1e6)),
+        "us" | "usecond" => Some((Base::Nanosecond, 1e3)),
+        "ns" | "nsecond" => Some((Base::Nanosecond, 1.0)),
         "cycle" | "cycles" => Some((Base::Cycle, 1.0)),
         _ => None,
     };
@@ -216,7 +217,7 @@ mod tests {
         ] {
             let (found, factor) = parsed(text).unwrap_or_else(|| panic!("`{text}` is unknown"));
             assert_eq!(found, unit, "{text}");
-            assert!((factor / scale - 1.0).abs() < 1e-15, "{text}: {factor} is not {scale}");
+            assert_eq!(factor, scale, "{text}");
         }
     }
 
