@@ -38,6 +38,7 @@ pub mod device;
 pub mod diagnostic;
 pub mod execute;
 pub mod expr;
+mod failpoint;
 pub mod manifest;
 pub mod model;
 pub mod plan;

@@ -9,7 +9,7 @@ use walkdir::WalkDir;
 /// Modules from the bottom up; those of one row are siblings and do not know one another.
 const LAYERS: &[&[&str]] = &[
     &["model"],
-    &["atomic", "diagnostic", "expr", "roofline", "stats"],
+    &["atomic", "diagnostic", "expr", "failpoint", "roofline", "stats"],
     &["answers", "spanned", "timeline"],
     &["catalog", "conf"],
     &["manifest"],
@@ -25,6 +25,7 @@ const LAYERS: &[&[&str]] = &[
 const CONFINED: &[(&str, &[&str])] = &[
     ("cudarc", &["worker/"]),
     ("libloading", &["worker/"]),
+    ("nvml_wrapper", &["device/nvml/"]),
     ("matrixmultiply", &["worker/"]),
     ("perf_event", &["worker/"]),
     ("rusqlite", &["profiler/nsys/", "store/"]),

@@ -4,9 +4,11 @@ mod args;
 mod cache;
 mod carry_out;
 mod check;
+mod clocks;
 mod context;
 mod device;
 mod devlog;
+mod diff;
 mod exit;
 mod explain;
 mod list;
@@ -19,6 +21,7 @@ mod replay;
 mod report;
 mod run;
 mod show;
+mod verify;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -37,6 +40,9 @@ pub fn main() -> ExitCode {
     }
     if arguments.get(1).is_some_and(|argument| argument == crate::backend::GUARD) {
         return crate::backend::guard(arguments.into_iter().skip(2));
+    }
+    if arguments.get(1).is_some_and(|argument| argument == crate::device::clocks::WATCH) {
+        return crate::device::clocks::watch();
     }
     if let Some(message) = args::mistyped_command(&arguments) {
         return output::report_error(&CliError::usage(message), args::ColorWhen::Auto).into();
@@ -65,10 +71,12 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Some(Command::Plan(args)) => plan::run(global, &args),
         Some(Command::Check(args)) => check::run(global, &args),
         Some(Command::Profile(args)) => profile::run(global, &args),
+        Some(Command::Verify(args)) => verify::run(global, &args),
         Some(Command::Report(args)) => report::run(global, &args),
         Some(Command::Devlog(args)) => devlog::run(global, &args),
         Some(Command::List(args)) => list::run(global, &args),
         Some(Command::Show(args)) => show::run(global, &args),
+        Some(Command::Diff(args)) => diff::run(global, &args),
         Some(Command::Explain(args)) => explain::run(global, &args),
         Some(Command::Cache(args)) => cache::run(global, &args),
         Some(Command::Device(args)) => device::run(global, &args),
@@ -81,6 +89,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
             clap_complete::generate(shell, &mut Cli::command(), "mlarun", &mut std::io::stdout());
             Ok(Exit::Success)
         }
-        Some(Command::Worker) => Ok(Exit::Usage),
+        Some(Command::Clocks(args)) => clocks::run(global, &args),
+        Some(Command::Worker | Command::ClockWatch) => Ok(Exit::Usage),
     }
 }

@@ -6,6 +6,7 @@ use super::exit::{CliError, Exit};
 use super::output;
 use super::progress::Progress;
 use super::run::{acquire, bench_error, calibrate_once, failure_exit};
+use super::verify::sanitizer;
 use crate::app::modes::{self, Options, ProfileError, ProfilePlan};
 use crate::app::{Control, single_shot_shape, verify_only};
 use crate::model::{DeviceKind, Language, Mode, Shape, Version};
@@ -13,6 +14,11 @@ use crate::model::{DeviceKind, Language, Mode, Shape, Version};
 pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
     if args.check && args.prof_type != ProfType::Disabled {
         return Err(CliError::usage("--check goes with --prof_type=disabled; the other modes verify by themselves"));
+    }
+    if args.sanitize.is_some() && args.prof_type != ProfType::Disabled {
+        return Err(CliError::usage(
+            "--sanitize goes with --prof_type=disabled: what a sanitizer watches has no true time",
+        ));
     }
     let project = context::project_here(global)?;
     let kind = context::host_kind(global);
@@ -48,9 +54,10 @@ pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
     let worker = context::worker()?;
     let mut control = Control { observer: &mut progress, interrupted, fail_fast: true, worker, tape: None };
     let workspace = opened.workspace();
+    let sanitizer = sanitizer(&workspace, args.sanitize.as_deref(), &control)?;
     let result = match mode {
         Some(mode) => modes::run(&workspace, &plan, mode, options, &mut control).map(Some),
-        None => verify_only(&workspace, &plan, &mut control).map(|()| None),
+        None => verify_only(&workspace, &plan, sanitizer, &mut control).map(|()| None),
     };
     drop((progress, lease));
     match result {

@@ -34,6 +34,7 @@ pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, CliError> {
     }
     check_names(&args.manifests, &args.selection.sets)?;
     let interrupted = context::interruptible()?;
+    super::clocks::recover(global)?;
     let mut exit = Exit::Success;
     for manifest in &args.manifests {
         if interrupted.load(Ordering::Relaxed) {
@@ -66,7 +67,8 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
     let experiment = context::experiment(global, manifest, &args.selection.sets, &project)?;
     let mut opened = Opened::of(global, project, experiment.device)?;
     let only = context::only(&args.selection)?;
-    let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true };
+    let wanted =
+        Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true, ..Wanted::default() };
     let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;
     context::warn_of_nothing(global, &args.selection, &bench);
     if args.dry_run {
@@ -149,12 +151,14 @@ pub fn acquire(global: &Global, no_wait: bool, interrupted: &AtomicBool) -> Resu
         !interrupted.load(Ordering::Relaxed)
     };
     let waiting = if no_wait { Waiting::Refuse } else { Waiting::While(&mut wait) };
-    lease::acquire(&lease::folder(), waiting).map_err(|error| match error {
+    let lease = lease::acquire(&lease::folder(), waiting).map_err(|error| match error {
         LeaseError::Held { .. } if interrupted.load(Ordering::Relaxed) => {
             CliError::Message(Exit::Interrupted, "interrupted while waiting".to_owned())
         }
         error => CliError::host(error),
-    })
+    })?;
+    super::clocks::recover(global)?;
+    Ok(lease)
 }
 
 /// Measures the host's peaks where that has not been done with this compiler: without them there is no roofline.
@@ -178,7 +182,7 @@ pub fn calibrate_once(global: &Global, opened: &mut Opened, interrupted: &Arc<At
 /// Exit code of a failed run.
 pub fn failure_exit(kind: FailureKind) -> Exit {
     match kind {
-        FailureKind::WrongOutput | FailureKind::CannotTell => Exit::WrongOutput,
+        FailureKind::WrongOutput | FailureKind::CannotTell | FailureKind::Sanitizer => Exit::WrongOutput,
         FailureKind::Unsupported => Exit::HostLacks,
         _ => Exit::RunsFailed,
     }
@@ -189,6 +193,7 @@ pub fn bench_error(error: BenchError) -> CliError {
     match error {
         BenchError::Plan(error) => CliError::usage(error),
         BenchError::Session(SessionError::Plan(error)) => CliError::usage(error),
-        BenchError::Session(SessionError::Journal(error)) => CliError::host(error),
+        BenchError::Session(error @ (SessionError::Journal(_) | SessionError::Lost(_))) => CliError::host(error),
+        BenchError::Clocks(error) => CliError::host(error),
     }
 }

@@ -18,6 +18,14 @@ pub struct Holder {
     pub since: jiff::Timestamp,
 }
 
+impl Holder {
+    /// This process.
+    pub fn of_process() -> Holder {
+        let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
+        Holder { pid: std::process::id(), command, since: jiff::Timestamp::now() }
+    }
+}
+
 impl std::fmt::Display for Holder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "process {} (`{}`, since {})", self.pid, self.command, self.since)
@@ -104,7 +112,7 @@ pub fn acquire(folder: &Path, mut waiting: Waiting<'_>) -> Result<Lease, LeaseEr
 
 /// Opens the lock file, which every user may lock and write. It is made only where it is missing, as a kernel may
 /// refuse to "create" another user's file in a sticky folder; a symbolic link in its place is refused.
-fn open(folder: &Path, path: &Path) -> std::io::Result<File> {
+pub(super) fn open(folder: &Path, path: &Path) -> std::io::Result<File> {
     let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let existing = || OpenOptions::new().read(true).write(true).custom_flags(no_link).open(path);
     match existing() {
@@ -134,9 +142,7 @@ fn read_holder(file: &mut File) -> Option<Holder> {
 }
 
 fn write_holder(mut file: &File) -> std::io::Result<()> {
-    let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
-    let holder = Holder { pid: std::process::id(), command, since: jiff::Timestamp::now() };
-    let text = serde_json::to_vec(&holder)?;
+    let text = serde_json::to_vec(&Holder::of_process())?;
     file.set_len(0)?;
     file.rewind()?;
     file.write_all(&text)

@@ -5,6 +5,7 @@ pub mod annotation;
 pub mod event;
 pub mod ncu;
 pub mod nsys;
+pub mod sanitizer;
 
 use crate::model::protocol::{Failure, FailureKind};
 

@@ -4,6 +4,7 @@
 mod analysis;
 mod bottleneck;
 pub mod devlog;
+mod differences;
 mod input;
 pub mod listing;
 pub mod numbers;
@@ -11,6 +12,7 @@ pub mod opportunities;
 mod render;
 mod results;
 mod summary;
+mod verification;
 mod view;
 
 #[cfg(test)]
@@ -23,6 +25,7 @@ pub use bottleneck::{Bottleneck, Diagnosis, Evidence, diagnose};
 pub use input::{Baseline, Comparison, Input, Outcome, Recorded, Run, StageCost};
 pub use render::{RenderError, Renderer, template_texts};
 pub use results::RESULTS_FORMAT;
+pub use verification::{Verdict, VerificationReport, VerifiedRow, VerifiedSubject};
 
 use crate::conf::Thresholds;
 use analysis::{Analysis, analyse};

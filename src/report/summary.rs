@@ -7,7 +7,9 @@ use serde::Serialize;
 use super::analysis::{Analysis, run_name};
 use super::input::{Comparison, Input, Outcome, Run};
 use super::numbers::{ABSENT, SAME_CODE, TimeUnit, cell, change_of_time, counted, gb_per_s, percent_of, three_digits};
-use super::view::{Previous, basis, clocks, comparable, is_above_roofline, mend_roofline, peak_source, taken};
+use super::view::{
+    Previous, basis, clocks, comparable, is_above_roofline, is_deterministic, mend_roofline, peak_source, taken,
+};
 use crate::model::Mode;
 use crate::model::record::Record;
 
@@ -61,6 +63,8 @@ pub(super) struct ComparisonTable {
     pub mode: &'static str,
     pub unit: &'static str,
     pub rows: Vec<ComparisonRow>,
+    /// Rows whose two sides were measured in different circumstances, and which.
+    pub differences: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -99,7 +103,7 @@ pub(super) fn experiment(input: &Input, analyses: &[Option<Analysis<'_>>]) -> Ex
         measured: measured().count(),
         skipped: count(|outcome| matches!(outcome, Outcome::Skipped { .. })),
         failed: count(|outcome| matches!(outcome, Outcome::Failed { .. })),
-        warnings: above_roofline(analyses).into_iter().collect(),
+        warnings: above_roofline(analyses).into_iter().chain(not_deterministic(analyses)).collect(),
         results: Mode::ALL.into_iter().filter_map(|mode| result_table(mode, analyses)).collect(),
         baselines: comparison_tables(input, analyses),
         missing: missing(input, analyses),
@@ -119,6 +123,18 @@ fn above_roofline(analyses: &[Option<Analysis<'_>>]) -> Option<String> {
     let mend = mend_roofline(&highest.run.peaks.as_ref()?.source);
     let fraction = percent_of(highest.whole.fraction());
     Some(format!("above the roofline: {}, up to {fraction}: {mend}", counted(above.len(), "run")))
+}
+
+/// Runs whose launches left different bits, in one sentence.
+fn not_deterministic(analyses: &[Option<Analysis<'_>>]) -> Option<String> {
+    let runs: Vec<String> = analyses
+        .iter()
+        .flatten()
+        .filter(|analysis| !is_deterministic(analysis))
+        .map(|analysis| cell(&run_name(analysis.run)))
+        .collect();
+    let names = runs.join("; ");
+    (!runs.is_empty()).then(|| format!("not deterministic, two launches left different bits, both right: {names}"))
 }
 
 fn result_table(mode: Mode, analyses: &[Option<Analysis<'_>>]) -> Option<ResultTable> {
@@ -188,7 +204,14 @@ fn comparison_table(
         },
     };
     let rows: Vec<_> = pairs.iter().map(row).collect();
-    (!rows.is_empty()).then_some(ComparisonTable { baseline: cell(name), mode: mode.name(), unit: unit.symbol(), rows })
+    let differ = |(previous, current): &(Previous<'_>, &Analysis<'_>)| {
+        let differences = previous.differences.join(", ");
+        (!differences.is_empty())
+            .then(|| format!("{} and its baseline differ in {differences}", cell(&run_name(current.run))))
+    };
+    let differences = pairs.iter().filter_map(differ).collect();
+    let (baseline, mode) = (cell(name), mode.name());
+    (!rows.is_empty()).then_some(ComparisonTable { baseline, mode, unit: unit.symbol(), rows, differences })
 }
 
 /// Measured runs without a row against a baseline that the experiment names.

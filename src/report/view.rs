@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::analysis::{Analysis, DRAM, OCCUPANCY, Part, TENSOR_CORE, run_name};
+use super::differences::differences;
 use super::input::{Baseline, Input, Outcome, Recorded};
 use super::numbers::{
     ABSENT, SAME_CODE, TimeUnit, cell, change_of_rate, change_of_time, counted, fixed, gb_per_s, microseconds, percent,
@@ -275,11 +276,17 @@ fn baselines(
                 let heading = if first { "vs Baseline".to_owned() } else { format!("vs Baseline: {name}") };
                 let same =
                     if previous.same_code { "; it is the same code, so that both share their samples" } else { "" };
-                let against = format!("{name} is {}, {}{same}", cell(&previous.id.to_string()), previous.origin);
+                let mut against = format!("{name} is {}, {}{same}", cell(&previous.id.to_string()), previous.origin);
+                if !previous.differences.is_empty() {
+                    against.push_str(&format!("; the two differ in {}", previous.differences.join(", ")));
+                }
                 tables.push(BaselineTable { heading, rows: change_rows(&previous, current), against });
             }
             Err(reason) => notes.push(format!("No table against {name}: {}.", cell(&reason))),
         }
+    }
+    if !is_deterministic(current) {
+        notes.push("Not deterministic: two launches left different bits, and both outputs are right.".to_owned());
     }
     if current.run.peaks.is_none() {
         notes.push("No peak is known for this device, so nothing is said about its roofline.".to_owned());
@@ -301,6 +308,8 @@ pub(super) struct Previous<'a> {
     origin: String,
     /// Both sides are one subject, and their samples the same.
     pub same_code: bool,
+    /// Circumstances in which the two sides differ.
+    pub differences: Vec<String>,
 }
 
 impl<'a> Previous<'a> {
@@ -317,6 +326,7 @@ impl<'a> Previous<'a> {
             stages: previous.stages.iter().map(|stage| (stage.name.as_str(), stage.ns)).collect(),
             origin: format!("taken {} {session}", taken(previous.records)),
             same_code: previous.newest().key == current.newest().key,
+            differences: differences(previous.newest(), current.newest()),
         }
     }
 
@@ -336,6 +346,7 @@ impl<'a> Previous<'a> {
             stages: BTreeMap::new(),
             origin: format!("recorded in {} on {}, in another session", cell(&recorded.file), cell(&recorded.device)),
             same_code: false,
+            differences: Vec::new(),
         }
     }
 }
@@ -542,6 +553,11 @@ fn context(analysis: &Analysis<'_>) -> Context {
         taken: taken(analysis.records),
         keys: keys.join(", "),
     }
+}
+
+/// No two launches of the run were seen to leave different bits.
+pub(super) fn is_deterministic(analysis: &Analysis<'_>) -> bool {
+    analysis.records.iter().all(|record| record.body.verification().same_bits != Some(false))
 }
 
 /// `locked clocks` or `unlocked clocks`.

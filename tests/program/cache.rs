@@ -196,3 +196,25 @@ fn a_measured_version_that_is_gone_stays_listed() {
     std::fs::remove_dir_all(project.path(&package("copy", 0))).expect("removed");
     project.mlarun(&["cache", "ls"]).expect(0).prints("copy v0 (c)");
 }
+
+#[test]
+fn two_results_are_compared_field_by_field() {
+    let project = Project::new();
+    project.kernel("copy", 1);
+    project.edit(&format!("{}/kernel.toml", package("copy", 1)), "-fwrapv", "-fno-wrapv");
+    project.edit(MANIFEST, "rounds  = 1", "rounds  = 2\nversions = \"all\"");
+    project.run().expect(0);
+    let plan = project.plan(MANIFEST);
+    let key = |run: usize| plan[run]["key"].as_str().expect("it is measured").to_owned();
+    let (a, b) = (key(0), key(1));
+    let ended = project.mlarun(&["diff", &a, &b]).expect(0);
+    for words in ["the newest of 2 records", "labels.id.version: v0 → v1", "-fwrapv → -fno-wrapv", "measured.median_ns"]
+    {
+        assert!(ended.out.contains(words), "`{words}` is not in:\n{}", ended.out);
+    }
+    let json = project.json(&["diff", "--json", &a, &b]);
+    let changes = json[0]["changes"].as_array().expect("a list");
+    assert!(changes.iter().any(|change| change["path"] == "labels.id.version" && change["new"] == "v1"), "{json}");
+    project.mlarun(&["diff", &a, &a]).expect(0).prints("nothing differs");
+    project.mlarun(&["diff", &a, "0000"]).expect(2).says("nothing is recorded under `0000`");
+}

@@ -1,12 +1,16 @@
 //! The program as its users meet it: the real binary in projects of small kernels.
 
 mod cache;
+mod clock_kills;
+mod clocks;
 mod command_line;
 mod devlog;
 mod failures;
+mod fake_gpu;
 mod freshness;
 mod input;
 mod interrupt;
+mod kills;
 mod lease;
 mod profile;
 mod project;
@@ -15,3 +19,5 @@ mod reports;
 mod repository;
 mod run;
 mod tuning;
+mod verify;
+mod without_clock_control;
