@@ -5,8 +5,8 @@ use mlarun::model::ncu::{Capability, Estimate, KernelNames, Launch, NcuReport, R
 use mlarun::model::quantity::{Reading, Unit};
 use mlarun::model::source_view::SourceView;
 use mlarun::profiler::ncu::{
-    Asked, NcuFailure, Profiled, ReadError, counters, join, judge, read_details, read_log, read_raw, read_source,
-    replay,
+    Asked, NcuFailure, Profiled, ReadError, counters, join, judge, limiters, read_details, read_log, read_raw,
+    read_source, replay,
 };
 use mlarun::report::listing::{annotated, hot_lines, listing_csv};
 use mlarun::report::opportunities::{Opportunity, ProfiledStage, opportunities};
@@ -96,6 +96,11 @@ fn counters_are_those_that_the_tool_shows_to_people() {
     let report = join(raw("ncu-raw.csv"), details).expect("they are of one report");
     for launch in &report.launches {
         let counters = counters(launch, capability, &conf.metrics);
+        let limiter = match launch.kernel.as_str() {
+            "decompressed_stage" => CounterName::BlocksByWarps,
+            _ => CounterName::BlocksByRegisters,
+        };
+        assert_eq!(limiters(&counters), [limiter], "{}", launch.kernel);
         for (name, shown, unit) in [
             (CounterName::Duration, "Duration", Unit::NANOSECOND),
             (CounterName::Dram, "DRAM Throughput", Unit::PERCENT),

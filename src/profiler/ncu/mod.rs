@@ -14,7 +14,7 @@ mod raw;
 mod source;
 mod table;
 
-pub use counters::{Replay, counters, replay};
+pub use counters::{Replay, counters, limiters, replay};
 pub use details::{JoinError, join, read_details};
 pub use log::{Log, Profiled, read_log};
 pub use outcome::{Asked, NcuFailure, judge};
