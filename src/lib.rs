@@ -49,4 +49,5 @@ pub mod roofline;
 pub mod spanned;
 pub mod stats;
 pub mod store;
+pub mod timeline;
 pub mod worker;

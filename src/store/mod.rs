@@ -36,7 +36,6 @@ pub use index::Entry;
 pub use retention::{Collected, Policy};
 
 use files::{Files, Found};
-pub(crate) use files::{RECORD, file_name};
 use index::Index;
 
 /// The store cannot be used, or a file of it cannot be read or written.
