@@ -61,18 +61,35 @@ impl Answers {
         T: Serialize + DeserializeOwned,
         E: From<AnswersError>,
     {
-        let state = self.json(state)?;
-        let mut known = self.read()?;
-        if let Some(remembered) = known.answers.get(name).filter(|remembered| remembered.state == state)
-            && let Ok(answer) = T::deserialize(&remembered.answer)
-        {
+        if let Some(answer) = self.recall(name, state)? {
             return Ok(answer);
         }
         let answer = ask()?;
-        known.answers.insert(name.to_owned(), Remembered { state, answer: self.json(&answer)? });
-        let text = serde_json::to_vec_pretty(&known).map_err(|error| self.failed(error.into()))?;
-        atomic::write(&self.file, &text, Durability::Cached).map_err(|error| self.failed(error))?;
+        self.remember(name, state, &answer)?;
         Ok(answer)
+    }
+
+    /// The remembered answer of `name` in `state`.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn recall<T: DeserializeOwned>(&self, name: &str, state: &impl Serialize) -> Result<Option<T>, AnswersError> {
+        let state = self.json(state)?;
+        let known = self.read()?;
+        let remembered = known.answers.get(name).filter(|remembered| remembered.state == state);
+        Ok(remembered.and_then(|remembered| T::deserialize(&remembered.answer).ok()))
+    }
+
+    /// Remembers the answer of `name` in `state`, in place of what it answered before.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn remember(&self, name: &str, state: &impl Serialize, answer: &impl Serialize) -> Result<(), AnswersError> {
+        let state = self.json(state)?;
+        let mut known = self.read()?;
+        known.answers.insert(name.to_owned(), Remembered { state, answer: self.json(answer)? });
+        let text = serde_json::to_vec_pretty(&known).map_err(|error| self.failed(error.into()))?;
+        atomic::write(&self.file, &text, Durability::Cached).map_err(|error| self.failed(error))
     }
 
     /// What the file holds. One of another format, or one that was cut short, remembers nothing: asking again gives the

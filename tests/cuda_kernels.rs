@@ -125,7 +125,7 @@ fn stage_builds(package: &Package, shape: &Shape, device: &Device) -> Vec<mlarun
     let conf = mlarun::conf::Conf::load(&Path::new(REPOSITORY).join("conf")).expect("sound");
     let protocols: Protocols =
         mlarun::app::protocols(&conf, &mlarun::manifest::ProtocolOverrides::default(), device, 1);
-    let setting = Setting { device, toolchain: &toolchain, peaks: None, protocols: &protocols, clock_policy: "none" };
+    let setting = Setting { device, toolchain: &toolchain, peaks: None, protocols: &protocols };
     let root = root_scope(device);
     let prepared = Prepared::new(&setting, package, shape, &Tiling::default(), &root, &BuildKeys::default());
     prepared.expect("it can be prepared").builds

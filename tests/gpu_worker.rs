@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 
 use mlarun::model::calling::{ArgType, unit_source};
 use mlarun::model::pipeline::{
-    Arg, Buffer, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage, TensorMap,
-    Tolerance,
+    Arg, AsRead, Buffer, Decompressed, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula,
+    Role, Stage, TensorMap, Tolerance,
 };
 use mlarun::model::protocol::{
-    Check, CompileRequest, EventProtocol, Failure, FailureKind, GpuRequest, Launchable, Line, PROTOCOL, Request,
+    Check, CompileRequest, EventProtocol, Failure, FailureKind, GpuRequest, Launchable, Line, PROTOCOL, Phase, Request,
     SUPPORT_SOURCE, Task, TuneProtocol, Warmup,
 };
 use mlarun::model::{DType, Language, Timing};
@@ -102,7 +102,11 @@ fn event() -> Task {
         batch_window_ns: 1,
         flush_bytes: 0,
     };
-    Task::Event { launchable: launchable(), protocol, check: Check { max_rows: None, seed: 1, reference_cache: None } }
+    Task::Event {
+        launchable: launchable(),
+        protocol,
+        check: Check { max_rows: None, seed: 1, reference_cache: None, without_bands: false },
+    }
 }
 
 #[test]
@@ -110,7 +114,7 @@ fn a_gpu_that_is_not_there_is_refused_in_a_sentence() {
     let uuid = "GPU-00000000-0000-0000-0000-000000000000".to_owned();
     let gpu = GpuRequest { uuid, support: "/nowhere/support.cubin".into() };
     let protocol = TuneProtocol { min_samples: 1, max_samples: 1, budget_ns: 1, abandon_percent: 10 };
-    for task in [event(), Task::Tune { candidates: vec![], protocol }] {
+    for task in [event(), Task::Load { ns: 1 }, Task::Tune { candidates: vec![], protocol }] {
         let lines = ask(task, Some(gpu.clone()));
         let failure = failed(&lines).expect("there is no such GPU");
         if failure.message.contains("is not one of those that this process sees") {
@@ -324,7 +328,18 @@ fn reference(formula: ReferenceFormula, output: usize) -> Reference {
 }
 
 fn everything() -> Check {
-    Check { max_rows: None, seed: 1, reference_cache: None }
+    Check { max_rows: None, seed: 1, reference_cache: None, without_bands: false }
+}
+
+#[test]
+fn where_there_is_a_gpu_a_load_tells_its_clock_from_the_middle_on() {
+    let Some(gpu) = Gpu::first() else { return };
+    let lines = gpu.ask(Task::Load { ns: 100_000_000 });
+    assert_eq!(failed(&lines), None);
+    let half = |line: &Line| matches!(line, Line::Phase { phase: Phase::Sampling, .. });
+    let behind = lines.iter().skip_while(|line| !half(line));
+    let clock = |line: &Line| matches!(line, Line::SmClock { mhz } if (100.0..10_000.0).contains(mhz));
+    assert_eq!(behind.filter(|line| clock(line)).count(), 1, "{lines:?}");
 }
 
 #[test]
@@ -462,12 +477,24 @@ fn where_there_is_a_gpu_it_makes_the_numbers_that_the_cpu_makes() {
                 buffer("w_uk", dtype, &[h, 24, 16], normal(5)),
                 buffer("w_uv", dtype, &[h, 24, 16], normal(6)),
                 buffer("o", dtype, &[b, h, s, 16], Role::Output),
+                buffer("qc", dtype, &[b, h, s, 24], normal(7)),
+                buffer("key", dtype, &[b, t / 3, h, 16], normal(8)),
+                buffer("value", dtype, &[b, t / 3, h, 16], normal(9)),
             ];
             let (q, qpe, z, kpe, w_uk, w_uv) = (0, 1, 2, 3, 4, 5);
-            let formula = ReferenceFormula::MlaAttention { q, qpe, z, kpe, w_uk, w_uv, scale: 0.3, causal };
-            let (cpu, gpu) = both(&buffers, &reference(formula, 6));
-            let apart = cpu.iter().zip(&gpu).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-            assert!(cpu.len() == gpu.len() && apart < 1e-13, "{dtype} s={s} t={t}: {apart}");
+            let (qc, decompressed) = (Some(7), Some(Decompressed { key: 8, value: 9 }));
+            for as_read in [
+                AsRead::default(),
+                AsRead { qc, decompressed: None },
+                AsRead { qc: None, decompressed },
+                AsRead { qc, decompressed },
+            ] {
+                let formula =
+                    ReferenceFormula::MlaAttention { q, qpe, z, kpe, w_uk, w_uv, scale: 0.3, causal, as_read };
+                let (cpu, gpu) = both(&buffers, &reference(formula, 6));
+                let apart = cpu.iter().zip(&gpu).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                assert!(cpu.len() == gpu.len() && apart < 1e-13, "{dtype} s={s} t={t} {as_read:?}: {apart}");
+            }
         }
     }
 }

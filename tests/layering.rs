@@ -25,6 +25,7 @@ const LAYERS: &[&[&str]] = &[
 const CONFINED: &[(&str, &[&str])] = &[
     ("cudarc", &["worker/"]),
     ("libloading", &["worker/"]),
+    ("nvml_wrapper", &["device/nvml/"]),
     ("matrixmultiply", &["worker/"]),
     ("perf_event", &["worker/"]),
     ("rusqlite", &["store/"]),

@@ -10,6 +10,7 @@ use mlarun::expr::{Expr, Scope};
 use mlarun::manifest::{self, Experiment, ProtocolOverrides, Source};
 use mlarun::model::build::{CompilerId, Toolchain};
 use mlarun::model::device::GpuTraits;
+use mlarun::model::pipeline::ReferenceFormula;
 use mlarun::model::{
     Choices, DType, Device, DeviceId, DeviceKind, KernelId, Key, Language, Mode, Shape, Tiling, Value, Version,
 };
@@ -158,13 +159,7 @@ impl Fixture {
     }
 
     fn setting(&self) -> Setting<'_> {
-        Setting {
-            device: &self.device,
-            toolchain: &self.toolchain,
-            peaks: None,
-            protocols: &self.protocols,
-            clock_policy: "none",
-        }
+        Setting { device: &self.device, toolchain: &self.toolchain, peaks: None, protocols: &self.protocols }
     }
 
     fn experiment(&self, rest: &str) -> Experiment {
@@ -575,6 +570,96 @@ fn the_graph_shows_steps_in_order() {
       s1r0 -> c0;
     }
     "##);
+}
+
+#[test]
+fn an_optional_parameter_belongs_to_a_shape_only_where_it_differs() {
+    let causal = "causal  = { type = \"bool\"";
+    let fixture = Fixture::with(
+        &PACKAGE
+            .replace(causal, &format!("scale = {{ type = \"float\", default = 1.0, optional = true }}\n{causal}"))
+            .replace("std = 1.0", "std = \"scale\""),
+    );
+    let complete = |value: Value| {
+        let given = Shape([("scale".to_owned(), value)].into());
+        complete_shape(fixture.package(), &given, &fixture.root()).expect("a shape")
+    };
+    let without = complete_shape(fixture.package(), &Shape::default(), &fixture.root()).expect("a shape");
+    assert_eq!(without.get("scale"), None);
+    assert_eq!([complete(Value::Int(1)), complete(Value::Float(1.0))], [without.clone(), without.clone()]);
+    let scaled = complete(Value::Int(100));
+    assert_eq!(scaled.get("scale"), Some(&Value::Int(100)));
+    let buffers = |shape: &Shape| {
+        let instance = instantiate(fixture.package(), shape, &Tiling::default(), &fixture.root()).expect("an instance");
+        serde_json::to_string(&instance.pipeline.buffers).expect("JSON")
+    };
+    assert!(buffers(&scaled).contains("\"std\":100.0"), "{}", buffers(&scaled));
+    // The kernel's own key does not know that there is such a parameter.
+    let plain = Fixture::new();
+    let of_plain = instantiate(plain.package(), &shape(&[]), &Tiling::default(), &plain.root()).expect("an instance");
+    assert_eq!(buffers(&without), serde_json::to_string(&of_plain.pipeline.buffers).expect("JSON"));
+    let reduced = reduced_shape(fixture.package(), &scaled, &fixture.root()).expect("a shape");
+    assert_eq!(reduced.get("scale"), Some(&Value::Int(100)));
+}
+
+#[test]
+fn without_tuning_the_defaults_hold_and_pinned_choices_come_first() {
+    let fixture = Fixture::new();
+    let text = "kernels = [\"k\"]\n";
+    let wanted = Wanted { untuned: true, ..Wanted::default() };
+    let of = |text: &str, facts: &Memory, wanted: Wanted<'_>| {
+        fixture.plan(text, facts, wanted).expect("a plan").subjects[0].state.clone()
+    };
+    let ready = |state: SubjectState| match state {
+        SubjectState::Ready(ready) => ready,
+        other => panic!("{other:?}"),
+    };
+    let nothing = Memory::default();
+    assert!(matches!(of(text, &nothing, Wanted::default()), SubjectState::AfterTune { .. }));
+    assert_eq!(ready(of(text, &nothing, wanted)).tiling, Tiling::default());
+    // What is tuned counts, as far as it is.
+    let stage = Memory { tunings: [(first(), choices(&[("block", 4), ("threads", 2)]))].into(), ..Memory::default() };
+    assert_eq!(ready(of(text, &stage, wanted)).tiling.stages["first"], choices(&[("block", 4), ("threads", 2)]));
+    let both = [(TuneTarget::Pipeline, choices(&[("part", 2), ("share", 1)]))];
+    let tuned = Memory { tunings: stage.tunings.clone().into_iter().chain(both).collect(), ..Memory::default() };
+    let pins = choices(&[("share", 2), ("foreign", 3)]);
+    let pinned = Wanted { tile: Some(&pins), ..wanted };
+    assert_eq!(ready(of(text, &tuned, pinned)).tiling.pipeline, choices(&[("part", 2), ("share", 2)]));
+    let pins = choices(&[("share", 100)]);
+    match of(text, &nothing, Wanted { tile: Some(&pins), ..wanted }) {
+        SubjectState::Refused { reason } => assert!(reason.contains("`tile.share <= part`"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The references of this project's kernels start from what a kernel reads where its rounding alone would show.
+#[test]
+fn large_logits_are_compared_with_what_a_kernel_reads() {
+    let catalog = Catalog::load(std::path::Path::new(env!("CARGO_MANIFEST_DIR")));
+    let root = root_scope(&h200());
+    for (kernel, names) in [
+        ("flash_attention", ["", "key", "value"]),
+        ("flash_mla", ["qc", "", ""]),
+        ("mla_var6_plus", ["qc", "key_new", "value_new"]),
+    ] {
+        for version in (0..3).map(Version) {
+            let id = KernelId { kernel: kernel.into(), version, language: Language::Cuda };
+            let package = catalog.package(&id).expect("it is sound");
+            let as_read = |q_std: f64| {
+                let shape = Shape([("q_std".to_owned(), Value::Float(q_std))].into());
+                let pipeline = instantiate(package, &shape, &Tiling::default(), &root).expect("an instance").pipeline;
+                let Some(ReferenceFormula::MlaAttention { as_read, .. }) = pipeline.reference.map(|of| of.formula)
+                else {
+                    panic!("{id} has another reference")
+                };
+                let decompressed = as_read.decompressed.map(|of| (of.key, of.value)).unzip();
+                let name = |index: Option<usize>| index.map_or("", |index| &pipeline.buffers[index].name).to_owned();
+                [as_read.qc, decompressed.0, decompressed.1].map(name)
+            };
+            assert_eq!(as_read(1.0), ["", "", ""], "{id}");
+            assert_eq!(as_read(100.0), names, "{id}");
+        }
+    }
 }
 
 /// An H200 for the repository's own CUDA kernels.

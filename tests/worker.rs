@@ -9,7 +9,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use mlarun::model::calling::{ArgType, caller_source};
 use mlarun::model::pipeline::{
-    Arg, Buffer, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage, Tolerance,
+    Arg, AsRead, Buffer, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage,
+    Tolerance,
 };
 use mlarun::model::protocol::{
     AnnotationProtocol, Candidate, CandidateOutcome, Check, Counters, EventProtocol, FailureKind, Launchable, Line,
@@ -78,7 +79,17 @@ fn attention(sizes: Sizes) -> Pipeline {
     let scale = 1.0 / ((D + P) as f64).sqrt();
     let args = [0, 1, 6, 7, 3, 8].map(Arg::Buffer).into_iter().chain(numbers);
     let args = args.chain([Arg::Int(causal.into()), Arg::Float(scale), Arg::Block(0), Arg::Block(1), Arg::Block(2)]);
-    let formula = ReferenceFormula::MlaAttention { q: 0, qpe: 1, z: 2, kpe: 3, w_uk: 4, w_uv: 5, scale, causal };
+    let formula = ReferenceFormula::MlaAttention {
+        q: 0,
+        qpe: 1,
+        z: 2,
+        kpe: 3,
+        w_uk: 4,
+        w_uv: 5,
+        scale,
+        causal,
+        as_read: AsRead::default(),
+    };
     Pipeline {
         buffers,
         stages: vec![stage("attention", "attention", args.collect(), [s, h, b], 2)],
@@ -169,7 +180,7 @@ fn ask(task: Task) -> (Vec<Line>, ExitStatus) {
 }
 
 fn check(max_rows: Option<u64>) -> Check {
-    Check { max_rows, seed: 5, reference_cache: None }
+    Check { max_rows, seed: 5, reference_cache: None, without_bands: false }
 }
 
 fn verify(launchable: Launchable) -> (Vec<Line>, ExitStatus) {
@@ -205,8 +216,18 @@ fn a_right_kernel_agrees_over_all_rows() {
         assert!(found.relative_frobenius > 0.0 && found.relative_frobenius < 1e-6, "{found:?}");
         assert_eq!((found.rows_compared, found.rows_total), (sizes.b * sizes.h * sizes.s, sizes.b * sizes.h * sizes.s));
         assert_eq!(found.output_sha256.len(), 64);
+        assert_eq!(found.same_bits, Some(true));
         assert!(status.success());
     }
+}
+
+#[test]
+fn a_right_kernel_whose_launches_differ_is_told() {
+    let kernels = Kernels::new();
+    let (lines, _) = verify(kernels.launchable(&["varying.c"], attention(SIZES)));
+    let Some([Line::Verified(found), Line::Done]) = lines.last_chunk() else { panic!("{lines:?}") };
+    assert_eq!(found.same_bits, Some(false));
+    assert!(found.relative_frobenius < 1e-6, "{found:?}");
 }
 
 #[test]
@@ -300,7 +321,7 @@ fn what_does_not_fit_in_memory_is_refused_with_both_sizes() {
     let (lines, _) = ask(Task::Event { launchable, protocol: event_protocol(), check: check(None) });
     let (kind, message) = failure(&lines);
     assert_eq!(kind, FailureKind::OutOfMemory);
-    assert!(message.contains("144115188075") && message.contains("available"), "{message}");
+    assert!(message.contains("14411518807") && message.contains("available"), "{message}");
 }
 
 #[test]
@@ -367,7 +388,7 @@ fn a_request_without_sense_is_an_answer_too() {
 fn reference_rows_are_kept_and_a_damaged_file_is_not_trusted() {
     let kernels = Kernels::new();
     let folder = kernels.folder.path().join("rows");
-    let check = Check { max_rows: Some(20), seed: 5, reference_cache: Some(folder.clone()) };
+    let check = Check { reference_cache: Some(folder.clone()), ..check(Some(20)) };
     let launchable = kernels.launchable(&["right.c"], attention(SIZES));
     let verified = || {
         let (lines, _) = ask(Task::Verify { launchable: launchable.clone(), check: check.clone() });
@@ -435,7 +456,8 @@ fn event_mode_verifies_before_and_after_it_samples() {
         else {
             panic!("{lines:?}")
         };
-        assert_eq!(before, after, "a deterministic kernel gives the same bits");
+        assert_eq!((before.same_bits, after.same_bits), (None, Some(true)));
+        assert_eq!(before.output_sha256, after.output_sha256, "a deterministic kernel gives the same bits");
         assert!(*launches >= 3 && *ns >= 10_000 && *overhead_ns > 0.0);
         for (samples, timing) in [cold, warm, batched].into_iter().zip(&protocol.timings) {
             let Samples { timing: found, ns, launches_per_sample, .. } = samples;
@@ -445,6 +467,16 @@ fn event_mode_verifies_before_and_after_it_samples() {
         }
         assert!(batched.launches_per_sample >= 1);
         assert!(status.success());
+        let phases: Vec<Phase> = lines.iter().filter_map(phase).collect();
+        let (_, timed) = phases.split_at(phases.len() - 5);
+        assert_eq!(timed, [Phase::Warmup, Phase::Sampling, Phase::Compare, Phase::Run, Phase::Compare]);
+    }
+}
+
+fn phase(line: &Line) -> Option<Phase> {
+    match line {
+        Line::Phase { phase, .. } => Some(*phase),
+        _ => None,
     }
 }
 

@@ -132,13 +132,14 @@ fn launch_ns(opened: &Opened, bench: &Bench) -> Result<Vec<f64>> {
     let build = |stage| cache.build(&*opened.machine.backend, stage).map(|artifact| artifact.module().path);
     let modules = prepared.builds.iter().map(build).collect::<std::result::Result<Vec<_>, _>>()?;
     let launchable = Launchable { pipeline: prepared.instance.pipeline.clone(), modules };
-    let check = Check { max_rows: None, seed: 1, reference_cache: None };
+    let check = Check { max_rows: None, seed: 1, reference_cache: None, without_bands: false };
     let task = Task::Event { launchable, protocol: bench.protocols.event.clone(), check };
     let request = Request { protocol: PROTOCOL, task, cores: opened.machine.host.device.cores.clone(), gpu: None };
     let executor = ProcessExecutor {
         program: env!("CARGO_BIN_EXE_mlarun").into(),
         silence_limit: Duration::from_secs(60),
         interrupted: Arc::new(AtomicBool::new(false)),
+        wrapper: None,
     };
     let mut overheads = Vec::new();
     for _ in 0..9 {

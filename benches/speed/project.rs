@@ -74,7 +74,7 @@ impl Opened {
     pub fn new(root: &Path) -> Result<Opened> {
         let project = Project::open(root, Some(root), None)?;
         let worker = Path::new(env!("CARGO_BIN_EXE_mlarun"));
-        let machine = Machine::probe(&project, Choice { kind: DeviceKind::Cpu, gpu: None, worker })?;
+        let machine = Machine::probe(&project, Choice { kind: DeviceKind::Cpu, gpu: None, worker, clocks: None })?;
         let ledger = Ledger::open(&project)?;
         Ok(Opened { project, machine, ledger })
     }
@@ -236,5 +236,6 @@ fn verification() -> Verification {
         rows_compared: 128,
         rows_total: 128,
         output_sha256: "00".repeat(32),
+        same_bits: None,
     }
 }

@@ -90,5 +90,6 @@ fn run(environment: &Environment, index: usize) -> Run {
         costs: vec![stage("latent", 30e6, 2e6), stage("decompressed", 6e6, 4e6), stage("combine", 8e6, 4e6)],
         peaks: environment.peaks.clone(),
         outcome: Outcome::Measured(vec![record]),
+        left_out: None,
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use super::clocks::Held;
 use super::experiment::{Control, Workspace, protocols};
 use super::{Ledger, Machine, Project};
 use crate::catalog::LookupError;
@@ -73,7 +74,7 @@ fn best(
     let setting = Setting { peaks: None, ..workspace.setting(&protocols) };
     let limit = project.conf.protocol.limits.run();
     let trials = workspace
-        .with_session(setting, control, limit, |mut session| session.trials(package, &shape))
+        .with_session(setting, control, limit, &Held::default(), |mut session| session.trials(package, &shape))
         .map_err(|error| CalibrateError::Trials { kernel, error })?;
     let rate = |trial: &Trial| 1e9 * work(trial.flops, trial.bytes) / trial.median_ns;
     Ok(trials.iter().map(rate).fold(0.0, f64::max))

@@ -8,13 +8,18 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::builder::CachedBuilder;
+use super::clocks::{Held, HoldError};
 use super::tape::Tape;
 use super::{Ledger, Machine, Project};
 use crate::backend::{BuildCache, Patience};
 use crate::conf::Conf;
-use crate::execute::{Builder, Clock, Executor, Observer, Outcome, ProcessExecutor, Session, SessionError, Tools};
+use crate::device::clocks::ClocksError;
+use crate::execute::{
+    Builder, Clock, Event, Executor, Gauge, Holding, Observer, Outcome, ProcessExecutor, Session, SessionError, Tools,
+};
 use crate::manifest::{Experiment, ProtocolOverrides};
 use crate::model::Device;
+use crate::model::clocks::ClockState;
 use crate::model::record::Environment;
 use crate::plan::space::SearchLimits;
 use crate::plan::{self, Estimate, Plan, PlanError, Protocols, Setting, Wanted};
@@ -67,6 +72,8 @@ pub enum BenchError {
     Plan(#[from] PlanError),
     #[error(transparent)]
     Session(#[from] SessionError),
+    #[error(transparent)]
+    Clocks(#[from] HoldError),
 }
 
 /// The host's clock; counts from when it was made.
@@ -87,6 +94,7 @@ struct Outside<'a> {
     builder: &'a dyn Builder,
     executor: &'a dyn Executor,
     clock: &'a dyn Clock,
+    gauge: &'a dyn Gauge,
     environment: Environment,
     /// Name of the session.
     name: String,
@@ -100,7 +108,6 @@ impl<'a> Workspace<'a> {
             toolchain: self.machine.backend.toolchain(),
             peaks: self.machine.peaks.as_ref(),
             protocols,
-            clock_policy: "none",
         }
     }
 
@@ -110,7 +117,8 @@ impl<'a> Workspace<'a> {
     /// See [`PlanError`].
     pub fn plan(&self, experiment: Experiment, wanted: Wanted<'_>) -> Result<Bench, BenchError> {
         let device = &self.machine.host.device;
-        let protocols = protocols(&self.project.conf, &experiment.protocol, device, experiment.rounds);
+        let mut protocols = protocols(&self.project.conf, &experiment.protocol, device, experiment.rounds);
+        protocols.clocks = self.planned_clocks(&experiment.clocks).map_err(HoldError::from)?;
         let plan = plan::plan(&experiment, &self.project.catalog, &self.setting(&protocols), self.ledger, wanted)?;
         Ok(Bench { experiment, protocols, plan })
     }
@@ -120,28 +128,50 @@ impl<'a> Workspace<'a> {
         bench.plan.estimate(&self.project.catalog, &self.setting(&bench.protocols))
     }
 
-    /// Does what the plan has left to do, then plans again.
+    /// Does what the plan has left to do, at the clocks that the experiment asks for, then plans again.
     ///
     /// # Errors
     /// A result could not be kept, or see [`PlanError`]. Failed runs are in the outcome.
     pub fn execute(&self, bench: Bench, wanted: Wanted<'_>, control: &mut Control<'_>) -> Result<Finished, BenchError> {
-        let Bench { experiment, protocols, plan } = bench;
+        let Bench { experiment, mut protocols, mut plan } = bench;
+        let mut held = Held::default();
+        if plan.counts().to_do() > 0 {
+            held = match self.hold_clocks(&experiment.clocks, control) {
+                Err(HoldError::Clocks(ClocksError::Interrupted)) => {
+                    let outcome = Outcome { stopped: true, ..Outcome::default() };
+                    return Ok(Finished { bench: Bench { experiment, protocols, plan }, outcome });
+                }
+                held => held?,
+            };
+            if held.state != protocols.clocks {
+                // What was planned for other clocks is not what can be measured now.
+                protocols.clocks = held.state;
+                plan = plan::plan(&experiment, &self.project.catalog, &self.setting(&protocols), self.ledger, wanted)?;
+            }
+        }
         let setting = self.setting(&protocols);
         let limit = Duration::from_secs(u64::from(experiment.time_limit_s));
-        let outcome = self
-            .with_session(setting, control, limit, |session| session.execute(&experiment, plan, wanted, self.ledger))?;
+        let outcome = self.with_session(setting, control, limit, &held, |session| {
+            session.execute(&experiment, plan, wanted, self.ledger)
+        })?;
+        let state = held.state;
+        if let Err(error) = held.release() {
+            let reason = Some(format!("not given back: {error}; `mlarun clocks reset` tries again"));
+            control.observer.observe(&Event::Clocks { state, reason });
+        }
         // Reports show the whole experiment, whatever part of it was asked for now.
         let wanted = Wanted { remeasure: false, only: None, ..wanted };
         let plan = plan::plan(&experiment, &self.project.catalog, &setting, self.ledger, wanted)?;
         Ok(Finished { bench: Bench { experiment, protocols, plan }, outcome })
     }
 
-    /// Gives `run` a session whose workers may be silent for `limit`.
+    /// Gives `run` a session at the clocks `held`, whose workers may be silent for `limit`.
     pub(super) fn with_session<T>(
         &self,
         setting: Setting<'_>,
         control: &mut Control<'_>,
         limit: Duration,
+        held: &Held,
         run: impl FnOnce(Session<'_>) -> T,
     ) -> T {
         let Workspace { project, machine, ledger } = *self;
@@ -149,7 +179,9 @@ impl<'a> Workspace<'a> {
             program: control.worker.clone(),
             silence_limit: limit,
             interrupted: Arc::clone(&control.interrupted),
+            wrapper: None,
         };
+        let executor = Holding::new(&executor);
         let interrupted = Arc::clone(&control.interrupted);
         let guard = Some(control.worker.clone());
         let patience = Patience { limit: project.conf.protocol.limits.compile(), interrupted, guard };
@@ -170,6 +202,8 @@ impl<'a> Workspace<'a> {
                 observer: control.observer,
                 clock: outside.clock,
                 environment: outside.environment,
+                telemetry: held.telemetry.clone(),
+                gauge: outside.gauge,
                 session: outside.name,
                 reference_cache: Some(reference.clone()),
                 interrupted: Arc::clone(&control.interrupted),
@@ -182,16 +216,18 @@ impl<'a> Workspace<'a> {
                 builder: &builder,
                 executor: &executor,
                 clock: &SystemClock(Instant::now()),
+                gauge: held,
                 environment: environment(),
                 name: session_name(Timestamp::now()),
             }),
             Some(Tape::Record(recorder)) => {
                 let (name, environment) = (session_name(Timestamp::now()), environment());
-                recorder.session(&name, &environment, &reference);
+                recorder.session(&name, &environment, held.telemetry.as_ref(), &reference);
                 run(Outside {
                     builder: &recorder.builder(&builder, &cache, toolchain),
                     executor: &recorder.executor(&executor),
                     clock: recorder.clock(),
+                    gauge: &recorder.gauge(held),
                     environment,
                     name,
                 })
@@ -200,6 +236,7 @@ impl<'a> Workspace<'a> {
                 builder: &replayer.builder(&builder, toolchain),
                 executor: replayer,
                 clock: replayer.clock(),
+                gauge: replayer,
                 environment: session.environment.clone(),
                 name: session.name.clone(),
             }),
@@ -237,6 +274,7 @@ pub fn protocols(conf: &Conf, overrides: &ProtocolOverrides, device: &Device, ro
         rounds,
         verified_rows: VERIFIED_ROWS,
         verification_seed: VERIFICATION_SEED,
+        clocks: ClockState::default(),
     }
 }
 

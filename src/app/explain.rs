@@ -67,8 +67,10 @@ pub fn since(workspace: &Workspace<'_>, record: &Record) -> Since {
     };
     // A verification keeps no material; what it verified is told by its subject's measurements.
     let Some(mode) = record.labels.mode else { return Since::Unchanged };
-    let protocols =
+    let mut protocols =
         protocols(&workspace.project.conf, &ProtocolOverrides::default(), &workspace.machine.host.device, 1);
+    // Which clocks would be held is an experiment's matter, not the kernel's.
+    protocols.clocks = record.environment.telemetry.as_ref().map(|seen| seen.clocks).unwrap_or_default();
     let setting = workspace.setting(&protocols);
     let (root, builds) = (setting.root(), BuildKeys::default());
     let now = match Prepared::new(&setting, package, &record.labels.shape, &record.tiling, &root, &builds) {

@@ -12,7 +12,7 @@ use crate::model::{Mode, Tiling};
 use crate::plan::{
     self, BaselineSubject, BuildKeys, InstantiateError, Prepared, RunState, Stale, Subject, SubjectState,
 };
-use crate::report::{Baseline, Comparison, Input, Outcome, Run, StageCost};
+use crate::report::{Baseline, Comparison, Input, Outcome, Run, Sifted, StageCost, sift};
 use crate::roofline::Cost;
 use crate::store::StoreError;
 
@@ -68,7 +68,13 @@ pub fn gather(workspace: &Workspace<'_>, bench: &Bench, failures: &[RunFailure])
             None => None,
         };
         for run in &subject.runs {
-            let outcome = outcome(workspace, subject, run, failures)?;
+            let (outcome, left_out) = match outcome(workspace, subject, run, failures)? {
+                Outcome::Measured(records) => match sift(records) {
+                    Sifted::Valid { records, left_out } => (Outcome::Measured(records), left_out),
+                    Sifted::Invalid { reason } => (Outcome::Failed { kind: FailureKind::Invalid, reason }, None),
+                },
+                other => (other, None),
+            };
             gathered.runs.insert((index, run.mode), gathered.input.runs.len());
             gathered.subjects.push((index, prepared.clone()));
             gathered.input.runs.push(Run {
@@ -81,6 +87,7 @@ pub fn gather(workspace: &Workspace<'_>, bench: &Bench, failures: &[RunFailure])
                 costs: prepared.as_ref().map(costs).unwrap_or_default(),
                 peaks: workspace.machine.peaks.clone(),
                 outcome,
+                left_out,
             });
         }
     }

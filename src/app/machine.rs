@@ -10,10 +10,13 @@ use super::{CacheError, Project};
 use crate::answers::{Answers, AnswersError};
 use crate::backend::cuda::{Cuda, CudaError};
 use crate::backend::{Backend, BuildError, Cpu, Patience, ProbeError};
+use crate::device::clocks::{self, UnknownPolicy};
 use crate::device::gpu::{self, GpuError};
 use crate::device::peaks::{self, PeaksError};
 use crate::device::{Host, HostError, git, probe};
 use crate::execute::{ExecuteError, Executor as _, ProcessExecutor};
+use crate::manifest::ClockPolicy;
+use crate::model::clocks::Telemetry;
 use crate::model::protocol::{GpuInfo, GpuRequest, Line, PROTOCOL, Request, SUPPORT_SOURCE, Task};
 use crate::model::record::Environment;
 use crate::model::{DeviceKind, Peaks};
@@ -28,6 +31,19 @@ pub struct Machine {
     pub peaks: Option<Peaks>,
     /// The GPU as workers are told of it; `None` on a CPU.
     pub gpu: Option<GpuRequest>,
+    pub clocks: ClockRule,
+}
+
+/// What decides about the clocks of a GPU.
+#[derive(Debug, Clone, Default)]
+pub enum ClockRule {
+    /// The manifest.
+    #[default]
+    Manifest,
+    /// This policy, whatever a manifest says.
+    Policy(ClockPolicy),
+    /// They were what a recording says, and are not asked for again.
+    Recorded(Option<Box<Telemetry>>),
 }
 
 /// Where workers and devices are found.
@@ -38,6 +54,8 @@ pub struct Choice<'a> {
     pub gpu: Option<&'a str>,
     /// The program that serves `__worker`: mlarun itself.
     pub worker: &'a Path,
+    /// Clock policy of the command line.
+    pub clocks: Option<ClockPolicy>,
 }
 
 /// The host lacks something.
@@ -61,6 +79,8 @@ pub enum MachineError {
     Gpu(#[from] GpuError),
     #[error(transparent)]
     Peaks(#[from] PeaksError),
+    #[error(transparent)]
+    Clocks(#[from] UnknownPolicy),
 }
 
 /// What kernels run on where nothing is asked for: a GPU where there may be one that this program can use.
@@ -87,8 +107,12 @@ pub fn gpus(project: &Project, worker: &Path) -> Result<Gpus, MachineError> {
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let state = gpu::state(Path::new("/"), visible.as_deref());
     Answers::new(&project.cache()).get_or_ask("gpus", &state, || {
-        let executor =
-            ProcessExecutor { program: worker.to_owned(), silence_limit: DRIVER_LIMIT, interrupted: Arc::default() };
+        let executor = ProcessExecutor {
+            program: worker.to_owned(),
+            silence_limit: DRIVER_LIMIT,
+            interrupted: Arc::default(),
+            wrapper: None,
+        };
         let request = Request { protocol: PROTOCOL, task: Task::Probe, cores: Vec::new(), gpu: None };
         let lines = executor.execute(&request, &mut |_| {})?;
         let found = lines.into_iter().find_map(|line| match line {
@@ -106,17 +130,19 @@ impl Machine {
     /// .cache/ cannot be written to, a compiler, a driver or the device is missing, or the host does not say what it is.
     pub fn probe(project: &Project, choice: Choice<'_>) -> Result<Machine, MachineError> {
         project.check_cache()?;
+        let clocks = clocks::overriding(choice.clocks)?.map_or(ClockRule::Manifest, ClockRule::Policy);
         let host = probe::host()?;
-        match choice.kind {
+        let machine = match choice.kind {
             DeviceKind::Cpu => Machine::cpu(project, host),
             DeviceKind::Gpu => Machine::gpu(project, host, choice),
-        }
+        };
+        Ok(Machine { clocks, ..machine? })
     }
 
     fn cpu(project: &Project, host: Host) -> Result<Machine, MachineError> {
         let backend = Cpu::find(&project.cache())?;
         let peaks = peaks::load_measured(&project.cache(), &host.device.id, backend.toolchain())?;
-        Ok(Machine { host, backend: Box::new(backend), peaks, gpu: None })
+        Ok(Machine { host, backend: Box::new(backend), peaks, gpu: None, clocks: ClockRule::default() })
     }
 
     fn gpu(project: &Project, mut host: Host, choice: Choice<'_>) -> Result<Machine, MachineError> {
@@ -131,7 +157,7 @@ impl Machine {
         // A slice of a GPU has a name of its own, and not the peaks of the whole.
         let peaks = project.conf.devices.peaks(&host.device.id.name);
         let gpu = Some(GpuRequest { uuid: chosen.uuid.clone(), support });
-        Ok(Machine { host, backend: Box::new(backend), peaks, gpu })
+        Ok(Machine { host, backend: Box::new(backend), peaks, gpu, clocks: ClockRule::default() })
     }
 
     /// What every record of a session states. Asks git for the state of the project's folder.
@@ -149,6 +175,7 @@ impl Machine {
             mlarun: env!("CARGO_PKG_VERSION").to_owned(),
             git_revision: tree.as_ref().and_then(|tree| tree.revision.clone()),
             git_dirty: tree.map(|tree| tree.dirty),
+            telemetry: None,
         }
     }
 }

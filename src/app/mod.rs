@@ -3,6 +3,7 @@
 mod artifacts;
 mod builder;
 mod calibrate;
+mod clocks;
 pub mod devlogs;
 mod experiment;
 mod explain;
@@ -16,15 +17,18 @@ mod recorded;
 mod single;
 mod stamp;
 mod tape;
+mod verify;
 
 pub use calibrate::{CalibrateError, calibrate};
+pub use clocks::HoldError;
 pub use experiment::{Bench, BenchError, Control, Finished, Workspace, protocols};
 pub use explain::{Since, reasons, since};
 pub use ledger::{Ledger, record_kind};
-pub use machine::{Choice, Gpus, Machine, MachineError, default_kind, gpus};
+pub use machine::{Choice, ClockRule, Gpus, Machine, MachineError, default_kind, gpus};
 pub use project::{CacheError, Project, ProjectError};
 pub use publish::{PublishError, Published, publish_experiment, publish_profile};
 pub use recorded::{RecordedError, check_baselines};
 pub use single::{ShapeError, single_shot_shape, verify_only};
 pub use stamp::is_published;
 pub use tape::{Replayed, Tape, TapeError, record, set_up};
+pub use verify::{SanitizerError, Verified, VerifyError};

@@ -11,9 +11,10 @@ use std::sync::atomic::AtomicBool;
 
 use super::experiment::{Bench, BenchError, Control, Workspace};
 use super::publish::{PublishError, PublishedProfile, publish_profile};
-use super::{Choice, Ledger, Machine, MachineError, Project, ProjectError, default_kind};
+use super::{Choice, ClockRule, Ledger, Machine, MachineError, Project, ProjectError, default_kind};
 use crate::catalog::LookupError;
-use crate::device::lease::{self, LeaseError, Waiting};
+use crate::device::clocks;
+use crate::device::lease::{self, LeaseError, UnknownScope, Waiting};
 use crate::execute::RunFailure;
 use crate::manifest::{ClockPolicy, Clocks, Devlog, Experiment, ProtocolOverrides, Selection};
 use crate::model::protocol::Failure;
@@ -81,6 +82,8 @@ pub enum ProfileError {
     Publish(#[from] PublishError),
     #[error(transparent)]
     Lease(#[from] LeaseError),
+    #[error(transparent)]
+    Scope(#[from] UnknownScope),
     /// The mode does not run here; that is no failure.
     #[error("skipped: {reason}")]
     Skipped { reason: String },
@@ -100,7 +103,8 @@ impl Profiler {
     /// There is no project, the host lacks something, or out/ cannot be written to.
     pub fn open(start: &Path, worker: PathBuf) -> Result<Profiler, ProfileError> {
         let project = Project::open(start, None, None)?;
-        let machine = Machine::probe(&project, Choice { kind: default_kind(), gpu: None, worker: &worker })?;
+        let machine =
+            Machine::probe(&project, Choice { kind: default_kind(), gpu: None, worker: &worker, clocks: None })?;
         let ledger = Ledger::open(&project)?;
         Ok(Profiler { project, machine, ledger, worker })
     }
@@ -175,8 +179,14 @@ fn profile(
     let workspace = Workspace { project: &profiler.project, machine: &profiler.machine, ledger: &profiler.ledger };
     let _lease = match is_recorded(&workspace, plan, mode, options)? {
         true => None,
-        false => Some(lease::acquire(&lease::folder(), Waiting::While(&mut |_| true))?),
+        false => {
+            let scope = lease::scope(profiler.machine.gpu.as_ref().map(|gpu| gpu.uuid.as_str()))?;
+            Some(lease::acquire(&lease::folder(), scope, Waiting::While(&mut |_| true))?)
+        }
     };
+    // What cannot be given back now is tried again by the next one; a run that needs the clocks says so.
+    let may_change = !matches!(profiler.machine.clocks, ClockRule::Policy(ClockPolicy::Observe));
+    clocks::recover_all(&lease::folder(), may_change);
     let mut control = Control {
         observer: &mut |_: &crate::execute::Event| {},
         interrupted: Arc::new(AtomicBool::new(false)),
@@ -270,7 +280,7 @@ pub fn single(workspace: &Workspace<'_>, id: KernelId, shape: Shape, mode: Mode,
         modes: vec![mode],
         baselines: Vec::new(),
         shapes: vec![shape],
-        clocks: Clocks { policy: ClockPolicy::Observe, sm_mhz: None, mem_mhz: None },
+        clocks: Clocks { policy: ClockPolicy::Prefer, sm_mhz: None, mem_mhz: None },
         rounds: rounds.unwrap_or(ROUNDS),
         protocol: ProtocolOverrides::default(),
         time_limit_s: u32::try_from(limit).unwrap_or(u32::MAX),

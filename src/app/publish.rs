@@ -12,6 +12,7 @@ use crate::atomic;
 use crate::backend::BuildCache;
 use crate::execute::RunFailure;
 use crate::model::Mode;
+use crate::model::protocol::FailureKind;
 use crate::plan::PlanError;
 use crate::report::{Outcome, RenderError, Renderer, Report, ReportError};
 
@@ -24,11 +25,15 @@ pub struct Published {
     pub profiles: Vec<PathBuf>,
     /// Dev logs that changed.
     pub devlogs: Vec<PathBuf>,
+    /// Runs whose clocks slipped too often for a result.
+    pub invalid: usize,
 }
 
 /// Something could not be written; the records it would show are safe in the store.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
+    #[error("{0}")]
+    Invalid(String),
     #[error("{}: {error}; what was measured is kept, `mlarun report` writes the reports again", path.display())]
     Io { path: PathBuf, error: io::Error },
     #[error(transparent)]
@@ -78,12 +83,21 @@ pub fn publish_experiment(
         }
     }
     published.devlogs = devlogs::write(workspace, bench, &gathered, &report, &renderer, add_devlogs)?;
-    if failures.is_empty() {
+    published.invalid = gathered.input.runs.iter().filter(|run| is_invalid(&run.outcome).is_some()).count();
+    if failures.is_empty() && published.invalid == 0 {
         stamp::write(workspace, bench)?;
     } else {
         stamp::remove(workspace, bench);
     }
     Ok(published)
+}
+
+/// Why a run counts as invalid, if it does.
+fn is_invalid(outcome: &Outcome) -> Option<&str> {
+    match outcome {
+        Outcome::Failed { kind: FailureKind::Invalid, reason } => Some(reason),
+        _ => None,
+    }
 }
 
 /// A profile's folder, its report's text, and its median duration in nanoseconds.
@@ -109,6 +123,9 @@ pub fn publish_profile(
 ) -> Result<Option<PublishedProfile>, PublishError> {
     let gathered = gather(workspace, bench, failures)?;
     let Some(index) = gathered.run(subject, mode) else { return Ok(None) };
+    if let Some(reason) = is_invalid(&gathered.input.runs[index].outcome) {
+        return Err(PublishError::Invalid(reason.to_owned()));
+    }
     let report = Report::new(&gathered.input, &workspace.project.conf.thresholds)?;
     let renderer = Renderer::load(&workspace.project.templates())?;
     let (Some(text), Some(duration_ns)) = (report.profile(&renderer, index)?, report.duration_ns(index)) else {

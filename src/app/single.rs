@@ -1,10 +1,11 @@
 //! The single shot's own parts: a shape from `NAME=VALUE` texts, and a verification without a measurement.
 
+use super::clocks::Held;
 use super::experiment::{BenchError, Control, Workspace};
 use super::modes::{ProfileError, ProfilePlan, single};
 use crate::catalog::{Package, Parameter, ParameterKind};
 use crate::diagnostic::suggestion;
-use crate::execute::TrialsError;
+use crate::execute::{Sanitizer, TrialsError};
 use crate::model::{Mode, Shape, Value};
 use crate::plan::{SubjectState, Wanted};
 
@@ -57,13 +58,14 @@ fn parse(parameter: &Parameter, text: &str) -> Option<Value> {
     }
 }
 
-/// Tunes if need be, compiles, and compares the output; measures nothing.
+/// Tunes if need be, compiles, and compares the output, watched by `sanitizer` if there is one; measures nothing.
 ///
 /// # Errors
 /// See [`ProfileError`].
 pub fn verify_only(
     workspace: &Workspace<'_>,
     plan: &ProfilePlan,
+    sanitizer: Option<Sanitizer>,
     control: &mut Control<'_>,
 ) -> Result<(), ProfileError> {
     let wanted = Wanted { remeasure: true, ..Wanted::default() };
@@ -77,8 +79,8 @@ pub fn verify_only(
     }
     let limits = &workspace.project.conf.protocol.limits;
     let setting = workspace.setting(&bench.protocols);
-    let verified = workspace.with_session(setting, control, limits.verify(), |session| {
-        session.verify_only(&bench.experiment, bench.plan.clone(), wanted, workspace.ledger)
+    let verified = workspace.with_session(setting, control, limits.verify(), &Held::default(), |session| {
+        session.watched_by(sanitizer).verify_only(&bench.experiment, bench.plan.clone(), wanted, workspace.ledger)
     });
     verified.map_err(|error| match error {
         TrialsError::Failed(failure) => ProfileError::Failed(failure),

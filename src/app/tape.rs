@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::experiment::{Bench, Workspace};
-use super::{Ledger, Machine, Project, ProjectError};
+use super::{ClockRule, Ledger, Machine, Project, ProjectError};
 use crate::atomic::{self, Durability};
 use crate::catalog::LookupError;
 use crate::conf::{self, ConfError};
@@ -216,6 +216,9 @@ pub fn set_up(recording: &Recording, out: &Path) -> Result<Replayed, TapeError> 
         backend: Box::new(RecordedBackend::new(recording)),
         peaks: host.peaks.clone(),
         gpu: host.gpu.clone(),
+        clocks: ClockRule::Recorded(
+            recording.session.as_ref().and_then(|session| session.telemetry.clone()).map(Box::new),
+        ),
     };
     let support = host.gpu.as_ref().map(|gpu| gpu.support.clone());
     let replayer = Replayer::new(recording, support, project.cache().join("reference"));

@@ -50,6 +50,8 @@ pub struct Parameter {
     pub default: Option<Expr>,
     /// Values tried by tuning where a shape does not pin the parameter; empty: it is not tunable.
     pub candidates: Vec<Expr>,
+    /// It belongs to a shape only where it differs from its default, as if the kernel had no such parameter otherwise.
+    pub optional: bool,
     pub doc: String,
 }
 
@@ -240,6 +242,17 @@ pub enum ReferenceFormula {
         w_uv: String,
         scale: Expr,
         causal: Expr,
+        as_read: Option<AsRead>,
     },
     Einsum(Einsum),
+}
+
+/// Tensors that the reference takes as the kernel reads them where a condition holds; see
+/// [`crate::model::pipeline::AsRead`].
+#[derive(Debug, Clone)]
+pub struct AsRead {
+    pub when: Expr,
+    pub qc: Option<String>,
+    /// Key and value.
+    pub decompressed: Option<(String, String)>,
 }

@@ -445,3 +445,33 @@ fn a_refused_new_version_leaves_nothing_behind() {
     assert!(matches!(make(1, 2), Err(NewVersionError::NotToml { .. })));
     assert_eq!(list(), before);
 }
+
+#[test]
+fn an_optional_parameter_has_a_default_and_is_not_tuned() {
+    let alpha = "alpha = { type = \"float\", default = 1.5 }";
+    let said = first_lines(&complaint(alpha, "alpha = { type = \"float\", optional = true }"));
+    assert!(said.contains("`alpha` cannot be optional"), "{said}");
+    let said = first_lines(&complaint("candidates = [0,", "optional = true, candidates = [0,"));
+    assert!(said.contains("`n` cannot be optional"), "{said}");
+    let root = project(&[("c/mla/k", &KERNEL.replace(alpha, &alpha.replace("1.5", "1.5, optional = true")))]);
+    let catalog = Catalog::load(root.path());
+    let package = catalog.package(&id("k", 0)).expect("it is sound");
+    let optional = package.parameters.iter().filter(|parameter| parameter.optional);
+    assert_eq!(optional.map(|parameter| parameter.name.as_str()).collect::<Vec<_>>(), ["alpha"]);
+}
+
+#[test]
+fn what_a_reference_takes_as_it_is_read_is_checked() {
+    const VAR6: &str = include_str!("../../kernels/cuda/mla/mla_var6_plus/kernel.toml");
+    // The sources are not there; only what is said of the reference counts.
+    let said = |from: &str, to: &str| {
+        assert!(VAR6.contains(from), "{from}");
+        let root = project(&[("cuda/mla/k", &VAR6.replace(from, to))]);
+        first_lines(&render_all(&Catalog::load(root.path()).diagnostics(), Colour::Never))
+    };
+    assert!(!said("qc    = \"qc\"", "").contains("as_read"));
+    assert!(said("value = \"value_new\"\n", "").contains("`key` and `value` go together"));
+    assert!(said("qc    = \"qc\"\nkey   = \"key_new\"\nvalue = \"value_new\"\n", "").contains("`as_read` names no"));
+    assert!(said("qc    = \"qc\"", "qc = \"z\"").contains("`qc` has 4 dimensions"));
+    assert!(said("q_std > 2.0", "q_stt > 2.0").contains("unknown name `q_stt`"));
+}

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::diagnostic::nearest;
+use crate::manifest::ClockPolicy;
 use crate::model::{Language, Mode};
 
 /// Declarative experiments over kernels: true timings, cached results, reports and dev logs.
@@ -30,7 +31,7 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 all well (runs skipped with a reason included), 1 internal error, 2 bad command \
-line or manifest, 3 the host lacks something, 4 some runs failed (the rest is kept), 5 a kernel's output is wrong, 7 a \
+line or manifest, 3 the host lacks something, 4 some runs failed (the rest is kept), 5 a kernel is wrong, 7 a \
 checked file is stale, 130 interrupted.";
 
 /// Options of every command.
@@ -46,6 +47,10 @@ pub struct Global {
     /// Where kernels run: `cpu`, `gpu`, or a GPU by number or UUID [default: the first GPU, where there is one]
     #[arg(long, global = true, value_name = "DEVICE", env = "MLARUN_DEVICE", hide_env = true)]
     pub device: Option<String>,
+    /// What is done about a GPU's clocks: `lock`, `prefer`, `external` or `observe`, whatever manifests say [default: what
+    /// MLARUN_CLOCKS says, else the manifest; `observe` in MLARUN_CLOCKS beats this option]
+    #[arg(long, global = true, value_name = "POLICY", value_parser = clock_policy)]
+    pub clocks: Option<ClockPolicy>,
     /// Print data as JSON on standard output
     #[arg(long, global = true)]
     pub json: bool,
@@ -58,6 +63,11 @@ pub struct Global {
     /// When to use colours [default: auto, which honours NO_COLOR]
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_default_value = true)]
     pub color: ColorWhen,
+}
+
+fn clock_policy(text: &str) -> Result<ClockPolicy, String> {
+    let named = ClockPolicy::ALL.into_iter().find(|policy| policy.name() == text);
+    named.ok_or_else(|| format!("there are {}", ClockPolicy::ALL.map(ClockPolicy::name).join(", ")))
 }
 
 /// When output is coloured.
@@ -126,6 +136,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Profile one kernel at one shape
     Profile(ProfileArgs),
+    /// Verify every kernel of experiments against the float64 reference, and measure nothing
+    Verify(VerifyArgs),
     /// Write the reports of experiments again, without running anything
     Report(ReportArgs),
     /// Regenerate dev logs from recorded results, or check them
@@ -142,6 +154,8 @@ pub enum Command {
     Cache(CacheArgs),
     /// Show or calibrate the device
     Device(DeviceArgs),
+    /// Show, lock or reset the clocks of GPUs
+    Clocks(ClocksArgs),
     /// Clone a version of a kernel as a new one
     NewVersion(NewVersionArgs),
     /// Print the JSON Schema of manifests
@@ -154,6 +168,9 @@ pub enum Command {
     /// Answer one request on standard input
     #[command(name = "__worker", hide = true)]
     Worker,
+    /// Give clocks back when the program that locked them is gone
+    #[command(name = "__clock_watch", hide = true)]
+    ClockWatch,
 }
 
 /// `mlarun plan`
@@ -180,6 +197,34 @@ pub struct CheckArgs {
     pub sets: Vec<String>,
 }
 
+/// `mlarun verify`
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "A kernel whose tiling was tuned is verified with that tiling, any other with its declared default: \
+verifying never tunes. Outputs are compared whole on the kernel's reduced shape and by sampled rows on the shape itself. \
+memcheck watches both shapes, racecheck the reduced one. --remeasure verifies again what is recorded as right."
+)]
+pub struct VerifyArgs {
+    /// Experiment manifests
+    #[arg(value_name = "MANIFEST", required = true)]
+    pub manifests: Vec<PathBuf>,
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Choose this for the pipeline's tiling, whatever was tuned, in every kernel that has the choice, e.g. splits=64 (may
+    /// be repeated)
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub tile: Vec<String>,
+    /// Verify once more under compute-sanitizer, each time [tools: memcheck,racecheck]
+    #[arg(long, value_name = "TOOLS", num_args = 0..=1, require_equals = true, default_missing_value = "memcheck,racecheck")]
+    pub sanitize: Option<String>,
+    /// Stop at the first kernel that is not right
+    #[arg(long)]
+    pub fail_fast: bool,
+    /// Refuse to start while another mlarun measures on this host, instead of waiting
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
 /// `mlarun profile`
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Parameters of the kernel are options of the form --NAME=VALUE or --NAME VALUE, e.g. --b=32 \
@@ -195,6 +240,9 @@ pub struct ProfileArgs {
     /// Only verify the output (with --prof_type=disabled)
     #[arg(long)]
     pub check: bool,
+    /// Verify once more under compute-sanitizer (with --prof_type=disabled) [tools: memcheck,racecheck]
+    #[arg(long, value_name = "TOOLS", num_args = 0..=1, require_equals = true, default_missing_value = "memcheck,racecheck")]
+    pub sanitize: Option<String>,
     /// Language of the kernel [default: c on a CPU, cuda on a GPU]
     #[arg(long, value_name = "LANGUAGE")]
     pub language: Option<Language>,
@@ -394,6 +442,38 @@ pub enum DeviceCommand {
     Show,
     /// Measure this host's peaks: streaming bandwidth and fused multiply-adds, all cores
     Calibrate,
+}
+
+/// `mlarun clocks`
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Runs lock clocks and give them back by themselves, as their manifest says. All GPUs are meant, or the \
+one that --device names by its number in `nvidia-smi` or its UUID. Locking needs root, or what docs/operations.md says."
+)]
+pub struct ClocksArgs {
+    #[command(subcommand)]
+    pub command: ClocksCommand,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
+pub enum ClocksCommand {
+    /// Show clocks, what holds them down, and who has locked them
+    Status,
+    /// Lock clocks until `mlarun clocks reset`
+    Lock {
+        /// SM clock in MHz [default: `lock_sm_mhz` of the device in conf/devices.toml]
+        #[arg(long, value_name = "MHZ", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        sm_mhz: Option<u32>,
+        /// Memory clock in MHz, left alone where it cannot be locked [default: `lock_mem_mhz` in conf/devices.toml, if any]
+        #[arg(long, value_name = "MHZ", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        mem_mhz: Option<u32>,
+    },
+    /// Give clocks back, whoever has locked them, unless a run is measuring at them
+    Reset {
+        /// Only what a run that is gone has left locked
+        #[arg(long)]
+        stale: bool,
+    },
 }
 
 /// `mlarun new-version`

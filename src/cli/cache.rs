@@ -67,7 +67,7 @@ fn gc(global: &Global, project: &Project, policy: &Policy, dry_run: bool) -> Res
     // A session that runs has planned with what is there now, and reports it when it ends.
     let _lease = match dry_run {
         true => None,
-        false => Some(super::run::acquire(global, false, &*context::interruptible()?)?),
+        false => Some(super::run::acquire(global, None, false, &*context::interruptible()?)?),
     };
     let ledger = context::ledger(project)?;
     let mut store = ledger.store();

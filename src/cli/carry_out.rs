@@ -70,7 +70,8 @@ pub fn carry_out(
         app::publish_experiment(&workspace, &finished.bench, &finished.outcome.failures, is_new, how.devlog_add)
             .map_err(publish_error)?;
     summarise(global, opened, &finished.bench, &finished.outcome, &published)?;
-    Ok(exit(&finished.bench.plan, &finished.outcome, interrupted))
+    let invalid = if published.invalid > 0 { Exit::RunsFailed } else { Exit::Success };
+    Ok(exit(&finished.bench.plan, &finished.outcome, interrupted).and(invalid))
 }
 
 /// Says what was found damaged and set aside.

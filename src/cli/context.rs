@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use super::args::{Global, Selection};
 use super::exit::{CliError, Exit};
 use super::output;
-use crate::app::{self, Bench, Choice, Ledger, Machine, Project, Workspace};
+use crate::app::{self, Bench, Choice, Ledger, Machine, MachineError, Project, Workspace};
 use crate::diagnostic::Diagnostic;
 use crate::expr::Expr;
 use crate::manifest::{self, Document, Experiment, Source};
@@ -34,8 +34,11 @@ pub fn host_kind(global: &Global) -> DeviceKind {
 
 pub fn machine(global: &Global, project: &Project, kind: DeviceKind) -> Result<Machine, CliError> {
     let gpu = global.device.as_deref().filter(|device| !["cpu", "gpu"].contains(device));
-    let choice = Choice { kind, gpu, worker: &worker()? };
-    Machine::probe(project, choice).map_err(CliError::host)
+    let choice = Choice { kind, gpu, worker: &worker()?, clocks: global.clocks };
+    Machine::probe(project, choice).map_err(|error| match error {
+        MachineError::Clocks(error) => CliError::usage(error),
+        error => CliError::host(error),
+    })
 }
 
 pub fn ledger(project: &Project) -> Result<Ledger, CliError> {
@@ -125,8 +128,12 @@ pub fn warn_of_nothing(global: &Global, selection: &Selection, bench: &Bench) {
     }
 }
 
-/// This program, which also serves as worker.
+/// This program, which also serves as worker. A test may name a stand-in for it, which a release build does not heed.
 pub fn worker() -> Result<PathBuf, CliError> {
+    #[cfg(debug_assertions)]
+    if let Some(stand_in) = std::env::var_os("MLARUN_TEST_WORKER") {
+        return Ok(stand_in.into());
+    }
     std::env::current_exe().map_err(|error| CliError::internal(format!("this program's own path: {error}")))
 }
 

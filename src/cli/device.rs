@@ -23,7 +23,7 @@ pub fn run(global: &Global, args: &DeviceArgs) -> Result<Exit, CliError> {
         }
         warn_if_busy(global);
         let interrupted = context::interruptible()?;
-        let lease = super::run::acquire(global, false, &interrupted)?;
+        let lease = super::run::acquire(global, None, false, &interrupted)?;
         let peaks = calibrate(global, &opened, &interrupted).map_err(calibrate_error)?;
         drop(lease);
         opened.machine.peaks = Some(peaks);

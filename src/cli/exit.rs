@@ -14,7 +14,7 @@ pub enum Exit {
     Regression,
     /// Some runs failed; the rest is kept and reported.
     RunsFailed,
-    /// A kernel's output is wrong.
+    /// A kernel's output is wrong, or a sanitizer found a fault in it.
     WrongOutput,
     /// The host lacks something.
     HostLacks,

@@ -25,7 +25,8 @@ fn manifest(global: &Global, args: &ExplainArgs, path: &Path) -> Result<Exit, Cl
     let experiment = context::experiment(global, path, &args.selection.sets, &project)?;
     let opened = Opened::of(global, project, experiment.device)?;
     let only = context::only(&args.selection)?;
-    let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true };
+    let wanted =
+        Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true, ..Wanted::default() };
     let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;
     context::warn_of_nothing(global, &args.selection, &bench);
     if global.json {

@@ -4,6 +4,7 @@ mod args;
 mod cache;
 mod carry_out;
 mod check;
+mod clocks;
 mod context;
 mod device;
 mod devlog;
@@ -20,6 +21,7 @@ mod replay;
 mod report;
 mod run;
 mod show;
+mod verify;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -41,6 +43,9 @@ pub fn main() -> ExitCode {
     }
     if arguments.get(1).is_some_and(|argument| argument == crate::backend::GUARD) {
         return crate::backend::guard(arguments.into_iter().skip(2));
+    }
+    if arguments.get(1).is_some_and(|argument| argument == crate::device::clocks::WATCH) {
+        return crate::device::clocks::watch();
     }
     if let Some(message) = args::mistyped_command(&arguments) {
         return output::report_error(&CliError::usage(message), args::ColorWhen::Auto).into();
@@ -69,6 +74,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Some(Command::Plan(args)) => plan::run(global, &args),
         Some(Command::Check(args)) => check::run(global, &args),
         Some(Command::Profile(args)) => profile::run(global, &args),
+        Some(Command::Verify(args)) => verify::run(global, &args),
         Some(Command::Report(args)) => report::run(global, &args),
         Some(Command::Devlog(args)) => devlog::run(global, &args),
         Some(Command::List(args)) => list::run(global, &args),
@@ -86,6 +92,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
             clap_complete::generate(shell, &mut Cli::command(), "mlarun", &mut std::io::stdout());
             Ok(Exit::Success)
         }
-        Some(Command::Worker) => Ok(Exit::Usage),
+        Some(Command::Clocks(args)) => clocks::run(global, &args),
+        Some(Command::Worker | Command::ClockWatch) => Ok(Exit::Usage),
     }
 }

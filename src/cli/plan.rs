@@ -32,7 +32,8 @@ pub fn run(global: &Global, args: &PlanArgs) -> Result<Exit, CliError> {
     }
     let opened = Opened::of(global, project, kind)?;
     let only = context::only(&args.selection)?;
-    let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true };
+    let wanted =
+        Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true, ..Wanted::default() };
     let mut benches = Vec::new();
     for experiment in experiments {
         let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;

@@ -6,13 +6,19 @@ use super::exit::{CliError, Exit};
 use super::output;
 use super::progress::Progress;
 use super::run::{acquire, bench_error, calibrate_once, failure_exit};
+use super::verify::sanitizer;
 use crate::app::modes::{self, Options, ProfileError, ProfilePlan};
-use crate::app::{Control, single_shot_shape, verify_only};
+use crate::app::{Control, PublishError, single_shot_shape, verify_only};
 use crate::model::{DeviceKind, Language, Mode, Shape, Version};
 
 pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
     if args.check && args.prof_type != ProfType::Disabled {
         return Err(CliError::usage("--check goes with --prof_type=disabled; the other modes verify by themselves"));
+    }
+    if args.sanitize.is_some() && args.prof_type != ProfType::Disabled {
+        return Err(CliError::usage(
+            "--sanitize goes with --prof_type=disabled: what a sanitizer watches has no true time",
+        ));
     }
     let project = context::project_here(global)?;
     let kind = context::host_kind(global);
@@ -36,7 +42,8 @@ pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
         Some(Ok(is_recorded)) => !is_recorded,
         None => true,
     };
-    let lease = if has_work { Some(acquire(global, args.no_wait, &interrupted)?) } else { None };
+    let lease =
+        if has_work { Some(acquire(global, opened.machine.gpu.as_ref(), args.no_wait, &interrupted)?) } else { None };
     if lease.is_some() {
         // Whoever held the lease before may have measured what was missing.
         opened.ledger = context::ledger(&opened.project)?;
@@ -48,9 +55,10 @@ pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
     let worker = context::worker()?;
     let mut control = Control { observer: &mut progress, interrupted, fail_fast: true, worker, tape: None };
     let workspace = opened.workspace();
+    let sanitizer = sanitizer(&workspace, args.sanitize.as_deref(), &control)?;
     let result = match mode {
         Some(mode) => modes::run(&workspace, &plan, mode, options, &mut control).map(Some),
-        None => verify_only(&workspace, &plan, &mut control).map(|()| None),
+        None => verify_only(&workspace, &plan, sanitizer, &mut control).map(|()| None),
     };
     drop((progress, lease));
     match result {
@@ -98,9 +106,12 @@ fn without_result(global: &Global, mode: Option<Mode>, error: ProfileError) -> R
 fn profile_error(error: ProfileError) -> CliError {
     match error {
         ProfileError::Refused { .. } => CliError::Message(Exit::RunsFailed, error.to_string()),
+        ProfileError::Publish(error @ PublishError::Invalid(_)) => {
+            CliError::Message(Exit::RunsFailed, error.to_string())
+        }
         ProfileError::Interrupted => CliError::Message(Exit::Interrupted, "interrupted".to_owned()),
         ProfileError::Bench(error) => bench_error(error),
-        ProfileError::Project(_) | ProfileError::Lookup(_) => CliError::usage(error),
+        ProfileError::Project(_) | ProfileError::Lookup(_) | ProfileError::Scope(_) => CliError::usage(error),
         ProfileError::Machine(_) | ProfileError::Store(_) | ProfileError::Lease(_) => CliError::host(error),
         ProfileError::Skipped { .. } | ProfileError::Failed(_) | ProfileError::Publish(_) => CliError::internal(error),
     }

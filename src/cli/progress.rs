@@ -8,6 +8,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::args::Global;
 use super::output;
 use crate::execute::{Event, Observer};
+use crate::model::clocks::ClockState;
 use crate::report::numbers::{counted, duration};
 
 /// How much is said.
@@ -103,6 +104,10 @@ impl Drop for Progress {
 impl Observer for Progress {
     fn observe(&mut self, event: &Event) {
         match event {
+            Event::Clocks { state, reason: Some(reason) } => {
+                self.line(&format!("clocks: {}: {reason}", clocks(*state)))
+            }
+            Event::Clocks { state, reason: None } => self.detail(&format!("clocks: {}", clocks(*state))),
             Event::Compiling { modules } => {
                 self.note(&format!("compiling {}", counted(modules, "module")));
                 self.start_step(*modules, "compiling".to_owned());
@@ -128,6 +133,11 @@ impl Observer for Progress {
             Event::Verified { name, relative_frobenius } => {
                 self.note(&format!("verified {name} (relative error {relative_frobenius:.1e})"));
             }
+            Event::Sanitizing { name, tool } => {
+                self.overall.set_message(format!("{tool} {name}"));
+                self.detail(&format!("{tool} watches {name}"));
+            }
+            Event::Sanitized { name, tool } => self.note(&format!("{tool} found nothing in {name}")),
             Event::Measuring { name, mode, round, rounds, .. } => {
                 self.end_step();
                 self.overall.set_message(format!("{mode} {name} {}/{rounds}", round + 1));
@@ -144,6 +154,13 @@ impl Observer for Progress {
                 self.line(&format!("FAILED {name}{mode}: {reason}"));
             }
         }
+    }
+}
+
+fn clocks(state: ClockState) -> String {
+    match state.held() {
+        Some(frequencies) => format!("locked at {frequencies}"),
+        None => "unlocked".to_owned(),
     }
 }
 

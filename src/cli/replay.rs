@@ -29,7 +29,7 @@ pub fn run(global: &Global, file: &Path) -> Result<Exit, CliError> {
     let kind = opened.machine.host.device.id.kind;
     let (experiment, _) = context::resolve(&manifest, &call.sets, &opened.project, kind)?;
     let only = context::filter(call.only.as_deref())?;
-    let wanted = Wanted { only: only.as_ref(), remeasure: call.remeasure, dev_logs: true };
+    let wanted = Wanted { only: only.as_ref(), remeasure: call.remeasure, dev_logs: true, ..Wanted::default() };
     let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;
     let session = recording.session.as_ref();
     let tape = session.map(|session| Tape::Replay { session, replayer: &replayer });

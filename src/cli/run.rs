@@ -13,7 +13,7 @@ use super::exit::{CliError, Exit};
 use crate::app::{self, BenchError, CalibrateError, Project, Tape};
 use crate::device::lease::{self, Lease, LeaseError, Waiting};
 use crate::execute::SessionError;
-use crate::model::protocol::FailureKind;
+use crate::model::protocol::{FailureKind, GpuRequest};
 use crate::plan::Wanted;
 use crate::recording::{Call, Recorder, Redactions};
 use crate::report::numbers::counted;
@@ -34,6 +34,7 @@ pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, CliError> {
     }
     check_names(&args.manifests, &args.selection.sets)?;
     let interrupted = context::interruptible()?;
+    super::clocks::recover(global)?;
     let mut exit = Exit::Success;
     for manifest in &args.manifests {
         if interrupted.load(Ordering::Relaxed) {
@@ -66,7 +67,8 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
     let experiment = context::experiment(global, manifest, &args.selection.sets, &project)?;
     let mut opened = Opened::of(global, project, experiment.device)?;
     let only = context::only(&args.selection)?;
-    let wanted = Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true };
+    let wanted =
+        Wanted { only: only.as_ref(), remeasure: args.selection.remeasure, dev_logs: true, ..Wanted::default() };
     let bench = opened.workspace().plan(experiment, wanted).map_err(bench_error)?;
     context::warn_of_nothing(global, &args.selection, &bench);
     if args.dry_run {
@@ -92,7 +94,11 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
         return Ok(Exit::Success);
     }
     // Writing reports alone measures nothing, and needs neither the host for itself nor its peaks.
-    let lease = if counts.to_do() > 0 { Some(acquire(global, args.no_wait, interrupted)?) } else { None };
+    let lease = if counts.to_do() > 0 {
+        Some(acquire(global, opened.machine.gpu.as_ref(), args.no_wait, interrupted)?)
+    } else {
+        None
+    };
     if lease.is_some() {
         // Whoever held the lease before may have measured what this plan was to measure.
         warn(&opened);
@@ -137,8 +143,14 @@ fn call(args: &RunArgs, manifest: &Path, project: &Project) -> Call {
     }
 }
 
-/// Waits for (or refuses without) the host's one lease.
-pub fn acquire(global: &Global, no_wait: bool, interrupted: &AtomicBool) -> Result<Lease, CliError> {
+/// Waits for (or refuses without) the lease that measuring on `gpu` needs, or on the CPU.
+pub fn acquire(
+    global: &Global,
+    gpu: Option<&GpuRequest>,
+    no_wait: bool,
+    interrupted: &AtomicBool,
+) -> Result<Lease, CliError> {
+    let scope = lease::scope(gpu.map(|gpu| gpu.uuid.as_str())).map_err(CliError::usage)?;
     let mut told = false;
     let mut wait = |holder: Option<&lease::Holder>| {
         if !told {
@@ -149,12 +161,14 @@ pub fn acquire(global: &Global, no_wait: bool, interrupted: &AtomicBool) -> Resu
         !interrupted.load(Ordering::Relaxed)
     };
     let waiting = if no_wait { Waiting::Refuse } else { Waiting::While(&mut wait) };
-    lease::acquire(&lease::folder(), waiting).map_err(|error| match error {
+    let lease = lease::acquire(&lease::folder(), scope, waiting).map_err(|error| match error {
         LeaseError::Held { .. } if interrupted.load(Ordering::Relaxed) => {
             CliError::Message(Exit::Interrupted, "interrupted while waiting".to_owned())
         }
         error => CliError::host(error),
-    })
+    })?;
+    super::clocks::recover(global)?;
+    Ok(lease)
 }
 
 /// Measures the host's peaks where that has not been done with this compiler: without them there is no roofline.
@@ -178,7 +192,7 @@ pub fn calibrate_once(global: &Global, opened: &mut Opened, interrupted: &Arc<At
 /// Exit code of a failed run.
 pub fn failure_exit(kind: FailureKind) -> Exit {
     match kind {
-        FailureKind::WrongOutput | FailureKind::CannotTell => Exit::WrongOutput,
+        FailureKind::WrongOutput | FailureKind::CannotTell | FailureKind::Sanitizer => Exit::WrongOutput,
         FailureKind::Unsupported => Exit::HostLacks,
         _ => Exit::RunsFailed,
     }
@@ -189,6 +203,7 @@ pub fn bench_error(error: BenchError) -> CliError {
     match error {
         BenchError::Plan(error) => CliError::usage(error),
         BenchError::Session(SessionError::Plan(error)) => CliError::usage(error),
-        BenchError::Session(SessionError::Journal(error)) => CliError::host(error),
+        BenchError::Session(error @ (SessionError::Journal(_) | SessionError::Lost(_))) => CliError::host(error),
+        BenchError::Clocks(error) => CliError::host(error),
     }
 }

@@ -5,6 +5,7 @@ use super::context;
 use super::exit::{CliError, Exit};
 use super::output;
 use crate::app::{Ledger, Project};
+use crate::model::clocks::Telemetry;
 use crate::model::record::{Body, Record, StageCode};
 use crate::report::numbers::{counted, duration};
 use crate::stats;
@@ -77,7 +78,44 @@ fn text(record: &Record) -> String {
     );
     text.extend(record.code.iter().map(code));
     text.push_str(&body(&record.body));
+    if let Some(seen) = &environment.telemetry {
+        text.push_str(&telemetry(seen));
+    }
     text.push('\n');
+    text
+}
+
+/// The GPU as NVML saw it, `--` for what it did not tell.
+fn telemetry(seen: &Telemetry) -> String {
+    fn told<T: ToString>(value: Option<T>) -> String {
+        value.map_or_else(|| "--".to_owned(), |value| value.to_string())
+    }
+    let yes_no = |value: Option<bool>| told(value.map(|value| if value { "on" } else { "off" }));
+    let asked = seen.clocks.held().map_or_else(|| "none held".to_owned(), |held| format!("{held} held"));
+    let board = &seen.board;
+    let mut text = format!(
+        "  clocks: {asked}\n  board: driver {}, VBIOS {}, PCIe {}, MIG {}, ECC {}, persistence {}, power cap {} W\n",
+        told(board.driver.as_ref()),
+        told(board.vbios.as_ref()),
+        told(board.pcie.map(|(generation, lanes)| format!("generation {generation} x{lanes}"))),
+        yes_no(board.mig),
+        yes_no(board.ecc),
+        yes_no(board.persistence),
+        told(board.power_cap_w),
+    );
+    for (when, reading) in [("before", &seen.before), ("after", &seen.after)] {
+        text.push_str(&format!(
+            "  {when}: SM {} MHz, memory {} MHz, {} W, {} °C{}\n",
+            told(reading.sm_mhz),
+            told(reading.mem_mhz),
+            told(reading.power_w),
+            told(reading.temperature_c),
+            if reading.throttle.is_empty() { String::new() } else { format!("; {}", reading.throttle.join(", ")) },
+        ));
+    }
+    for taint in &seen.taints {
+        text.push_str(&format!("  tainted: {taint}\n"));
+    }
     text
 }
 
@@ -135,11 +173,16 @@ fn median(ns: &[f64]) -> String {
 
 fn verification(of: &str, verification: &crate::model::protocol::Verification) -> String {
     format!(
-        "  {of}: relative error {:.2e}, worst row {:.2e}, {} of {} rows compared, output {}\n",
+        "  {of}: relative error {:.2e}, worst row {:.2e}, {} of {} rows compared, output {}{}\n",
         verification.relative_frobenius,
         verification.worst_row,
         verification.rows_compared,
         verification.rows_total,
-        verification.output_sha256.get(..12).unwrap_or_default()
+        verification.output_sha256.get(..12).unwrap_or_default(),
+        match verification.same_bits {
+            Some(true) => ", the same bits twice",
+            Some(false) => ", not deterministic: two launches left different bits",
+            None => "",
+        }
     )
 }

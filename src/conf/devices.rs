@@ -25,8 +25,12 @@ pub struct Devices {
 impl Devices {
     /// Theoretical peaks of the device that NVML or CUDA calls `name`; `None` for an unknown one.
     pub fn peaks(&self, name: &str) -> Option<Peaks> {
-        let device = self.devices.iter().find(|device| device.matches.iter().any(|known| known == name))?;
-        Some(device.peaks())
+        Some(self.device(name)?.peaks())
+    }
+
+    /// What is known of the device that NVML or CUDA calls `name`.
+    pub fn device(&self, name: &str) -> Option<&DevicePeaks> {
+        self.devices.iter().find(|device| device.matches.iter().any(|known| known == name))
     }
 }
 
@@ -45,6 +49,9 @@ pub struct DevicePeaks {
     pub bfloat16: Option<Rate>,
     pub float16: Option<Rate>,
     pub float32: Option<Rate>,
+    /// Clocks in MHz that runs are locked to where their manifest names none: ones that the device holds under load.
+    pub lock_sm_mhz: Option<u32>,
+    pub lock_mem_mhz: Option<u32>,
 }
 
 /// Dense arithmetic rate of one element type.
@@ -87,6 +94,11 @@ impl DevicePeaks {
             check_positive(&key(&format!("{dtype}.tflops")), rate.tflops)?;
             if rate.sm_mhz == Some(0) {
                 return Err(Invalid::new(key(&format!("{dtype}.sm_mhz")), 0, "a clock in MHz above 0"));
+            }
+        }
+        for (name, mhz) in [("lock_sm_mhz", self.lock_sm_mhz), ("lock_mem_mhz", self.lock_mem_mhz)] {
+            if mhz == Some(0) {
+                return Err(Invalid::new(key(name), 0, "a clock in MHz above 0"));
             }
         }
         Ok(())

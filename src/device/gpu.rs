@@ -16,8 +16,8 @@ pub enum GpuError {
     None,
 }
 
-/// Memory that the driver keeps for itself and for the context of a process.
-const KEPT_BYTES: u64 = 1 << 30;
+/// Memory that the driver keeps for itself and for the contexts of a worker and of the process that keeps the GPU open.
+const KEPT_BYTES: u64 = 3 << 29;
 
 /// The system has a driver for NVIDIA's GPUs, so that it is worth asking which there are. `root` is `/`.
 pub fn may_be_present(root: &Path) -> bool {

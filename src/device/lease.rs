@@ -1,5 +1,5 @@
-//! The lease: one measuring mlarun a host. A file lock in a folder that all users share; the kernel releases it when
-//! its process ends, however it ends.
+//! The lease: one measuring mlarun a host, or one a GPU. File locks in a folder that all users share; the kernel releases
+//! them when their process ends, however it ends.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
@@ -16,6 +16,14 @@ pub struct Holder {
     /// Its command line.
     pub command: String,
     pub since: jiff::Timestamp,
+}
+
+impl Holder {
+    /// This process.
+    pub fn of_process() -> Holder {
+        let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
+        Holder { pid: std::process::id(), command, since: jiff::Timestamp::now() }
+    }
 }
 
 impl std::fmt::Display for Holder {
@@ -53,10 +61,43 @@ pub enum Waiting<'a> {
 /// Time between two looks at a lease that is held.
 pub const POLL: Duration = Duration::from_millis(100);
 
+/// Variable of the environment that says what a lease is of: `host`, the default, or `gpu`.
+pub const SCOPE_VARIABLE: &str = "MLARUN_LEASE";
+
+/// What a lease is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope<'a> {
+    /// The whole host: nothing else is measured on it.
+    Host,
+    /// One GPU, by its UUID: others may be measured on at the same time.
+    Gpu(&'a str),
+}
+
+/// The environment asks for a lease that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{SCOPE_VARIABLE}: `{0}` is no scope of a lease; there are host and gpu")]
+pub struct UnknownScope(String);
+
+/// The lease that who measures on `gpu` needs here; a CPU's is always the host's.
+///
+/// # Errors
+/// The environment asks for another one.
+pub fn scope(gpu: Option<&str>) -> Result<Scope<'_>, UnknownScope> {
+    let asked = std::env::var_os(SCOPE_VARIABLE).unwrap_or_default();
+    match (asked.to_str(), gpu) {
+        (Some("gpu"), Some(uuid)) => Ok(Scope::Gpu(uuid)),
+        (Some("" | "host" | "gpu"), _) => Ok(Scope::Host),
+        _ => Err(UnknownScope(asked.to_string_lossy().into_owned())),
+    }
+}
+
 /// The held lease; dropping it lets the next one measure.
 #[derive(Debug)]
 pub struct Lease {
+    /// Names the holder.
     file: File,
+    /// The host's lock, shared with other holders of GPUs.
+    _host: Option<File>,
 }
 
 impl Drop for Lease {
@@ -73,38 +114,68 @@ pub fn folder() -> PathBuf {
         .map_or_else(|| "/tmp/mlarun".into(), PathBuf::from)
 }
 
-/// Takes the lease of the host, whose lock file lies in `folder`.
+/// Takes a lease, whose lock files lie in `folder`.
 ///
 /// # Errors
-/// Another process holds it and `waiting` gave up, or the file cannot be made, opened or locked.
-pub fn acquire(folder: &Path, mut waiting: Waiting<'_>) -> Result<Lease, LeaseError> {
-    let path = folder.join("lease.json");
-    let io = |error| LeaseError::Io { path: path.clone(), error };
-    let mut file = open(folder, &path).map_err(io)?;
+/// Another process holds it and `waiting` gave up, or a file cannot be made, opened or locked.
+pub fn acquire(folder: &Path, scope: Scope<'_>, mut waiting: Waiting<'_>) -> Result<Lease, LeaseError> {
+    let host = folder.join(HOST_FILE);
+    let (path, lease) = match scope {
+        Scope::Host => {
+            let file = lock(folder, &host, File::try_lock, &mut waiting)?;
+            (host, Lease { file, _host: None })
+        }
+        Scope::Gpu(uuid) => {
+            let shared = lock(folder, &host, File::try_lock_shared, &mut waiting)?;
+            let own = folder.join(format!("lease-{uuid}.json"));
+            let file = lock(folder, &own, File::try_lock, &mut waiting)?;
+            (own, Lease { file, _host: Some(shared) })
+        }
+    };
+    write_holder(&lease.file).map_err(|error| LeaseError::Io { path, error })?;
+    Ok(lease)
+}
+
+/// Lock file of the host.
+const HOST_FILE: &str = "lease.json";
+
+/// Opens `path` and locks it with `try_lock` as soon as that can be had.
+fn lock(
+    folder: &Path,
+    path: &Path,
+    try_lock: fn(&File) -> Result<(), TryLockError>,
+    waiting: &mut Waiting<'_>,
+) -> Result<File, LeaseError> {
+    let io = |error| LeaseError::Io { path: path.to_owned(), error };
+    let mut file = open(folder, path).map_err(io)?;
     loop {
-        match file.try_lock() {
-            Ok(()) => break,
+        match try_lock(&file) {
+            Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(io(error)),
         }
-        let holder = read_holder(&mut file);
-        let goes_on = match &mut waiting {
+        let holder = read_holder(&mut file).or_else(|| holder_of_a_gpu(folder));
+        let goes_on = match waiting {
             Waiting::Refuse => false,
             Waiting::While(goes_on) => goes_on(holder.as_ref()),
         };
         if !goes_on {
-            return Err(LeaseError::Held { path, holder });
+            return Err(LeaseError::Held { path: path.to_owned(), holder });
         }
         std::thread::sleep(POLL);
     }
-    let lease = Lease { file };
-    write_holder(&lease.file).map_err(io)?;
-    Ok(lease)
+}
+
+/// One of those that share the host's lock.
+fn holder_of_a_gpu(folder: &Path) -> Option<Holder> {
+    let entries = fs::read_dir(folder).ok()?.flatten();
+    let of_gpus = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("lease-"));
+    of_gpus.filter_map(|entry| read_holder(&mut File::open(entry.path()).ok()?)).next()
 }
 
 /// Opens the lock file, which every user may lock and write. It is made only where it is missing, as a kernel may
 /// refuse to "create" another user's file in a sticky folder; a symbolic link in its place is refused.
-fn open(folder: &Path, path: &Path) -> std::io::Result<File> {
+pub(super) fn open(folder: &Path, path: &Path) -> std::io::Result<File> {
     let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let existing = || OpenOptions::new().read(true).write(true).custom_flags(no_link).open(path);
     match existing() {
@@ -134,9 +205,7 @@ fn read_holder(file: &mut File) -> Option<Holder> {
 }
 
 fn write_holder(mut file: &File) -> std::io::Result<()> {
-    let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
-    let holder = Holder { pid: std::process::id(), command, since: jiff::Timestamp::now() };
-    let text = serde_json::to_vec(&holder)?;
+    let text = serde_json::to_vec(&Holder::of_process())?;
     file.set_len(0)?;
     file.rewind()?;
     file.write_all(&text)
@@ -155,7 +224,7 @@ mod tests {
     #[ignore = "is the second process of `a_process_that_dies_gives_the_lease_back`"]
     fn second_process() {
         let folder = std::env::var_os(FOLDER).expect("started by the other one");
-        let _lease = acquire(Path::new(&folder), Waiting::Refuse).expect("free");
+        let _lease = acquire(Path::new(&folder), Scope::Host, Waiting::Refuse).expect("free");
         println!("\nheld");
         std::io::stdin().lines().for_each(drop);
     }
@@ -172,34 +241,34 @@ mod tests {
             .expect("started");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
         assert!(lines.any(|line| line == "held"), "the second process takes the lease");
-        let error = acquire(folder.path(), Waiting::Refuse).expect_err("held");
+        let error = acquire(folder.path(), Scope::Host, Waiting::Refuse).expect_err("held");
         let LeaseError::Held { holder: Some(holder), .. } = &error else { panic!("{error}") };
         assert_eq!(holder.pid, child.id());
         assert!(error.to_string().contains("second_process"), "{error}");
         child.kill().expect("killed");
         child.wait().expect("ended");
-        acquire(folder.path(), Waiting::Refuse).expect("free again");
+        acquire(folder.path(), Scope::Host, Waiting::Refuse).expect("free again");
     }
 
     #[test]
     fn the_next_one_waits_until_the_lease_is_dropped() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut held = Some(acquire(&folder.path().join("new"), Waiting::Refuse).expect("free"));
+        let mut held = Some(acquire(&folder.path().join("new"), Scope::Host, Waiting::Refuse).expect("free"));
         let mut named = Vec::new();
         let mut goes_on = |holder: Option<&Holder>| {
             named.push(holder.map(|holder| holder.pid));
             drop(held.take());
             true
         };
-        acquire(&folder.path().join("new"), Waiting::While(&mut goes_on)).expect("had in the end");
+        acquire(&folder.path().join("new"), Scope::Host, Waiting::While(&mut goes_on)).expect("had in the end");
         assert_eq!(named, [Some(std::process::id())]);
     }
 
     #[test]
     fn waiting_may_be_given_up() {
         let folder = tempfile::tempdir().expect("a folder");
-        let _held = acquire(folder.path(), Waiting::Refuse).expect("free");
-        let gives_up = acquire(folder.path(), Waiting::While(&mut |_| false));
+        let _held = acquire(folder.path(), Scope::Host, Waiting::Refuse).expect("free");
+        let gives_up = acquire(folder.path(), Scope::Host, Waiting::While(&mut |_| false));
         assert!(matches!(gives_up, Err(LeaseError::Held { .. })));
     }
 
@@ -209,8 +278,27 @@ mod tests {
         let target = folder.path().join("target");
         fs::write(&target, "precious").expect("written");
         std::os::unix::fs::symlink(&target, folder.path().join("lease.json")).expect("a link");
-        let error = acquire(folder.path(), Waiting::Refuse).expect_err("a link");
+        let error = acquire(folder.path(), Scope::Host, Waiting::Refuse).expect_err("a link");
         assert!(error.to_string().contains("MLARUN_LEASE_DIR"), "{error}");
         assert_eq!(fs::read_to_string(target).expect("text"), "precious");
+    }
+
+    #[test]
+    fn gpus_are_leased_one_by_one_and_the_host_as_a_whole() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let take = |scope| acquire(folder.path(), scope, Waiting::Refuse);
+        let first = take(Scope::Gpu("GPU-1")).expect("free");
+        let second = take(Scope::Gpu("GPU-2")).expect("another GPU");
+        let error = take(Scope::Gpu("GPU-1")).expect_err("held");
+        assert!(error.to_string().contains("lease-GPU-1.json"), "{error}");
+        let LeaseError::Held { holder, .. } = take(Scope::Host).expect_err("GPUs are measured on") else {
+            panic!("held")
+        };
+        assert_eq!(holder.map(|holder| holder.pid), Some(std::process::id()));
+        drop((first, second));
+        let host = take(Scope::Host).expect("free");
+        assert!(matches!(take(Scope::Gpu("GPU-1")), Err(LeaseError::Held { .. })));
+        drop(host);
+        take(Scope::Gpu("GPU-1")).expect("free again");
     }
 }

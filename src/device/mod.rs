@@ -1,10 +1,13 @@
 //! The host and its device: what it is, what it can reach, who may use it now. Decides nothing about runs.
 
+pub mod clocks;
 pub mod git;
 pub mod gpu;
 pub mod lease;
+pub mod nvml;
 pub mod peaks;
 pub mod probe;
+pub mod processes;
 
 pub use lease::{Holder, Lease, LeaseError};
 pub use probe::{Host, HostError};

@@ -1,7 +1,9 @@
 //! What happens while a plan is executed. The terminal and the log consume these; nothing else prints.
 
+use crate::model::clocks::ClockState;
 use crate::model::{KernelId, Mode, Shape};
 use crate::plan::space::TuneTarget;
+use crate::profiler::sanitizer::SanitizerTool;
 
 /// Names of the subject that an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +23,8 @@ impl std::fmt::Display for Name {
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
+    /// What is done about the clocks, and why it is not what was asked for.
+    Clocks { state: ClockState, reason: Option<String> },
     /// So many modules have to be compiled.
     Compiling { modules: usize },
     /// One of them was compiled, or refused.
@@ -35,6 +39,10 @@ pub enum Event {
     Verifying { name: Name },
     /// It is right.
     Verified { name: Name, relative_frobenius: f64 },
+    /// A sanitizer watches a subject's launches.
+    Sanitizing { name: Name, tool: SanitizerTool },
+    /// It has found nothing.
+    Sanitized { name: Name, tool: SanitizerTool },
     /// A sample set or an annotation pass starts.
     Measuring { name: Name, mode: Mode, round: u32, rounds: u32, estimate_ns: f64 },
     /// It was recorded; the median of its primary timing, where it has one.

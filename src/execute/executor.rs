@@ -1,9 +1,10 @@
 //! Running a request: the seam between the scheduler and whatever answers it (a worker process, a recording).
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,6 +44,51 @@ pub struct ProcessExecutor {
     pub silence_limit: Duration,
     /// Set when the user asks to stop.
     pub interrupted: Arc<AtomicBool>,
+    /// What runs around the worker.
+    pub wrapper: Option<Wrapper>,
+}
+
+/// A program that runs a worker and watches it: a sanitizer or a profiler. It ends as the worker does, or with another
+/// exit code to say what it found; what it writes to the standard output would stand between the worker's lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wrapper {
+    pub program: PathBuf,
+    /// Its own arguments; the worker's command line follows them.
+    pub arguments: Vec<OsString>,
+}
+
+impl ProcessExecutor {
+    /// The same with `wrapper` around the worker.
+    pub fn under(&self, wrapper: Wrapper) -> ProcessExecutor {
+        ProcessExecutor { wrapper: Some(wrapper), ..self.clone() }
+    }
+
+    /// Waits for the end of what runs around a worker that has said its last line; it gets as long for what it has to
+    /// write as the worker had for a line.
+    fn finish(&self, worker: &mut Worker, wrapper: &Wrapper) -> Result<(), ExecuteError> {
+        let said_last = Instant::now();
+        loop {
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(ExecuteError::Interrupted);
+            }
+            match worker.lines.recv_timeout(Duration::from_millis(50)) {
+                Err(RecvTimeoutError::Disconnected) => break,
+                _ if said_last.elapsed() > self.silence_limit => {
+                    let (program, limit) = (wrapper.program.display(), self.silence_limit.as_secs());
+                    let message = format!("{program} did not end within {limit} s after the worker, and was stopped");
+                    return Err(Failure { kind: FailureKind::TimedOut, stage: None, message }.into());
+                }
+                _ => {}
+            }
+        }
+        match worker.wait() {
+            Some(status) if status.success() => Ok(()),
+            status => {
+                let message = format!("{} {}{}", wrapper.program.display(), how(status), last_words(&worker.said()));
+                Err(Failure { kind: FailureKind::Crashed, stage: None, message }.into())
+            }
+        }
+    }
 }
 
 /// Variables that a worker sees; everything else of the environment (secrets among it) stays behind.
@@ -62,7 +108,41 @@ const ENVIRONMENT: [&str; 11] = [
 
 impl Executor for ProcessExecutor {
     fn execute(&self, request: &Request, watch: &mut dyn FnMut(&Line)) -> Result<Vec<Line>, ExecuteError> {
-        let mut worker = Worker::start(&self.program, request)?;
+        let mut worker = Worker::start(&self.program, self.wrapper.as_ref(), request)?;
+        let (lines, failure) = self.hear(&mut worker, watch, |line| *line == Line::Done)?;
+        let ended = match &self.wrapper {
+            Some(wrapper) => self.finish(&mut worker, wrapper),
+            None if failure.is_some() => Ok(()),
+            None => {
+                worker.wait();
+                Ok(())
+            }
+        };
+        match failure {
+            // It says more than how a wrapper ends.
+            Some(failure) => Err(failure.into()),
+            None => ended.map(|()| lines),
+        }
+    }
+}
+
+impl ProcessExecutor {
+    /// Starts a worker that answers `request` as long as it lives, and gives it once it has said `ready`.
+    pub(super) fn keep(&self, request: &Request, ready: &Line) -> Result<Worker, ExecuteError> {
+        let mut worker = Worker::start(&self.program, None, request)?;
+        match self.hear(&mut worker, &mut |_| {}, |line| line == ready)? {
+            (_, Some(failure)) => Err(failure.into()),
+            (_, None) => Ok(worker),
+        }
+    }
+
+    /// The lines up to one for which `is_last` holds, or up to the failure that the worker tells.
+    fn hear(
+        &self,
+        worker: &mut Worker,
+        watch: &mut dyn FnMut(&Line),
+        is_last: impl Fn(&Line) -> bool,
+    ) -> Result<(Vec<Line>, Option<Failure>), ExecuteError> {
         let mut lines = Vec::new();
         let mut heard = Instant::now();
         loop {
@@ -75,11 +155,8 @@ impl Executor for ProcessExecutor {
                     let line = parse(&text)?;
                     watch(&line);
                     match line {
-                        Line::Failed(failure) => return Err(failure.into()),
-                        Line::Done => {
-                            worker.wait();
-                            return Ok(lines);
-                        }
+                        Line::Failed(failure) => return Ok((lines, Some(failure))),
+                        line if is_last(&line) => return Ok((lines, None)),
                         line => lines.push(line),
                     }
                 }
@@ -94,7 +171,8 @@ impl Executor for ProcessExecutor {
 }
 
 /// A running worker. Dropping it kills the process with everything that it started.
-struct Worker {
+#[derive(Debug)]
+pub(super) struct Worker {
     child: Child,
     has_ended: bool,
     lines: Receiver<String>,
@@ -102,10 +180,13 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(program: &PathBuf, request: &Request) -> Result<Worker, Failure> {
+    fn start(program: &Path, wrapper: Option<&Wrapper>, request: &Request) -> Result<Worker, Failure> {
         let broken = |what: String| Failure { kind: FailureKind::Internal, stage: None, message: what };
         let environment = ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
-        let mut child = Command::new(program)
+        let first = wrapper.map_or(program, |wrapper| &wrapper.program);
+        let mut child = Command::new(first)
+            .args(wrapper.iter().flat_map(|wrapper| &wrapper.arguments))
+            .args(wrapper.map(|_| program))
             .arg("__worker")
             .env_clear()
             .envs(environment)
@@ -115,7 +196,7 @@ impl Worker {
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn()
-            .map_err(|error| broken(format!("{}: the worker does not start: {error}", program.display())))?;
+            .map_err(|error| broken(format!("{}: the worker does not start: {error}", first.display())))?;
         let mut stdin = child.stdin.take().expect("stdin is piped");
         let stdout = child.stdout.take().expect("stdout is piped");
         let stderr = child.stderr.take().expect("stderr is piped");
@@ -231,13 +312,20 @@ fn timed_out(lines: &[Line], limit: Duration) -> Failure {
 
 fn died(lines: &[Line], status: Option<ExitStatus>, said: String) -> Failure {
     let (place, stage) = place(lines);
-    let how = match status.map(|status| (status.signal(), status.code())) {
+    let message = format!("the worker {} {place}{}", how(status), last_words(&said));
+    Failure { kind: FailureKind::Crashed, stage, message }
+}
+
+fn how(status: Option<ExitStatus>) -> String {
+    match status.map(|status| (status.signal(), status.code())) {
         Some((Some(signal), _)) => format!("was killed by {}", signal_name(signal)),
         Some((_, Some(code))) => format!("ended with exit code {code}"),
         _ => "ended".to_owned(),
-    };
-    let last_words = if said.is_empty() { String::new() } else { format!("; its last words: {said}") };
-    Failure { kind: FailureKind::Crashed, stage, message: format!("the worker {how} {place}{last_words}") }
+    }
+}
+
+fn last_words(said: &str) -> String {
+    if said.is_empty() { String::new() } else { format!("; its last words: {said}") }
 }
 
 fn signal_name(signal: i32) -> String {

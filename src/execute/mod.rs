@@ -5,21 +5,27 @@
 
 pub mod event;
 pub mod executor;
+mod hold;
+mod sanitize;
 mod session;
 mod tune;
+mod verify;
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::model::build::{Module, StageBuild};
+use crate::model::clocks::Reading;
 use crate::model::protocol::{CandidateOutcome, Failure};
 use crate::model::record::Record;
 use crate::model::{Choices, KernelId, Key, Shape};
 use crate::plan::space::TuneTarget;
 
 pub use event::{Event, Name, Observer};
-pub use executor::{ExecuteError, Executor, ProcessExecutor};
+pub use executor::{ExecuteError, Executor, ProcessExecutor, Wrapper};
+pub use hold::Holding;
+pub use sanitize::Sanitizer;
 pub use session::{Outcome, RunFailure, Session, SessionError, Tools};
 pub use tune::{Trial, TrialsError};
 
@@ -88,6 +94,15 @@ pub enum TriedOutcome {
     Tried(CandidateOutcome),
     /// The time budget was spent before its turn.
     NotReached,
+}
+
+/// Looks at the device between two measurements, when no worker is on it.
+pub trait Gauge {
+    /// What it does now; `None` where nobody tells, as of a CPU.
+    ///
+    /// # Errors
+    /// It is gone, with the reason: nothing more can be measured on it.
+    fn read(&self) -> Result<Option<Reading>, String>;
 }
 
 /// Where time comes from, so that a session can be repeated with recorded times.

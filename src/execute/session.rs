@@ -1,4 +1,5 @@
-//! The order of things: tune what has to be tuned, plan again, compile, verify, measure in rounds.
+//! The order of things: tune what has to be tuned, plan again, compile, verify, measure in rounds. Verifying and tuning
+//! stand in files of their own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -7,21 +8,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
-use super::tune::TrialsError;
-use super::{Builder, Clock, Event, ExecuteError, Executor, Journal, JournalError, Name, Observer};
+use super::sanitize::Sanitizer;
+use super::{Builder, Clock, Event, ExecuteError, Executor, Gauge, Journal, JournalError, Name, Observer};
 use crate::catalog::{Catalog, Package};
 use crate::manifest::Experiment;
 use crate::model::build::{Module, StageBuild};
-use crate::model::protocol::{
-    Check, Failure, FailureKind, GpuRequest, Launchable, PROTOCOL, Request, Task, Verification,
-};
+use crate::model::clocks::{Reading, Telemetry};
+use crate::model::protocol::{Failure, FailureKind, GpuRequest, Launchable, PROTOCOL, Request, Task, Verification};
 use crate::model::record::{Body, Environment, Labels, Position, Record, RecordKind, StageCode};
 use crate::model::{KernelId, Key, Mode, Timing};
 use crate::plan::{
     self, BuildKeys, Facts, InstantiateError, Plan, PlanError, Prepared, RunState, Setting, Subject, SubjectState,
     Wanted,
 };
-use crate::{profiler, stats};
+use crate::{failpoint, profiler, stats};
 
 /// Everything outside that a session uses.
 pub struct Tools<'a> {
@@ -36,6 +36,9 @@ pub struct Tools<'a> {
     pub clock: &'a dyn Clock,
     /// The host, as every record of the session states it.
     pub environment: Environment,
+    /// The GPU's clocks and board, to which a measurement adds what was read around it; `None` on a CPU.
+    pub telemetry: Option<Telemetry>,
+    pub gauge: &'a dyn Gauge,
     /// Name of this session, in records.
     pub session: String,
     /// Folder for float64 reference rows.
@@ -52,7 +55,15 @@ pub struct Session<'a> {
     modules: HashMap<Key, Result<Module, Failure>>,
     failures: Vec<RunFailure>,
     failed_subjects: BTreeSet<usize>,
-    verified: BTreeSet<Key>,
+    /// What verifications are repeated under.
+    pub(super) sanitizer: Option<Sanitizer>,
+    pub(super) verified: BTreeSet<Key>,
+    /// Comparisons on reduced shapes, by what was launched: subjects of one kernel mostly share them.
+    pub(super) reduced: HashMap<Key, Verification>,
+    /// What sanitizers found nothing in, by tool and what was launched.
+    pub(super) sanitized: BTreeSet<Key>,
+    /// The device before and after the last measurement.
+    seen: Option<(Reading, Reading)>,
     pub(super) build_keys: BuildKeys,
 }
 
@@ -80,6 +91,8 @@ pub enum SessionError {
     Journal(#[from] JournalError),
     #[error(transparent)]
     Plan(#[from] PlanError),
+    #[error("{0}; everything finished is kept, and the same command goes on from there")]
+    Lost(String),
 }
 
 /// Why something ended early.
@@ -125,11 +138,11 @@ impl Tools<'_> {
 }
 
 /// A subject that is to be measured.
-struct Arm {
-    subject: usize,
-    name: Name,
-    key: Key,
-    prepared: Prepared,
+pub(super) struct Arm {
+    pub subject: usize,
+    pub name: Name,
+    pub key: Key,
+    pub prepared: Prepared,
 }
 
 impl<'a> Session<'a> {
@@ -139,9 +152,19 @@ impl<'a> Session<'a> {
             modules: HashMap::new(),
             failures: Vec::new(),
             failed_subjects: BTreeSet::new(),
+            sanitizer: None,
             verified: BTreeSet::new(),
+            reduced: HashMap::new(),
+            sanitized: BTreeSet::new(),
+            seen: None,
             build_keys: BuildKeys::default(),
         }
+    }
+
+    /// The session with `sanitizer` watching its verifications, where there is one.
+    #[must_use]
+    pub fn watched_by(self, sanitizer: Option<Sanitizer>) -> Self {
+        Session { sanitizer, ..self }
     }
 
     /// Does everything that `plan` has left to do. `facts` grow with what the journal is given.
@@ -156,7 +179,13 @@ impl<'a> Session<'a> {
         wanted: Wanted<'_>,
         facts: &dyn Facts,
     ) -> Result<Outcome, SessionError> {
-        let stopped = match self.run(experiment, plan, wanted, facts) {
+        let ended = self.run(experiment, plan, wanted, facts);
+        self.outcome(ended)
+    }
+
+    /// What the session leaves behind that ended so.
+    pub(super) fn outcome(self, ended: Result<(), Stop>) -> Result<Outcome, SessionError> {
+        let stopped = match ended {
             Ok(()) => false,
             Err(Stop::Interrupted) => true,
             Err(Stop::Session(error)) => return Err(error),
@@ -166,42 +195,10 @@ impl<'a> Session<'a> {
         Ok(Outcome { failures: self.failures, stopped })
     }
 
-    /// Tunes what has to be tuned, compiles and compares the output of every subject; measures nothing.
-    ///
-    /// # Errors
-    /// An output is wrong, or the session ended.
-    pub fn verify_only(
-        mut self,
-        experiment: &Experiment,
-        plan: Plan,
-        wanted: Wanted<'_>,
-        facts: &dyn Facts,
-    ) -> Result<(), TrialsError> {
-        self.tools.fail_fast = true;
-        let plan = self.tune_all(experiment, plan, wanted, facts)?;
-        self.verify_all(&plan, facts)?;
-        Ok(())
-    }
-
     fn run(&mut self, experiment: &Experiment, plan: Plan, wanted: Wanted<'_>, facts: &dyn Facts) -> Result<(), Stop> {
         let plan = self.tune_all(experiment, plan, wanted, facts)?;
-        let verified = self.verify_all(&plan, facts)?;
+        let verified = self.verify_all(&plan, Some(facts))?;
         self.measure_all(&plan, &verified)
-    }
-
-    /// What has to be measured, compiled and found right.
-    fn verify_all(&mut self, plan: &Plan, facts: &dyn Facts) -> Result<Vec<Arm>, Stop> {
-        let arms = self.arms(plan)?;
-        self.build_all(arms.iter().flat_map(|(arm, reduced)| [&arm.prepared, reduced]).flat_map(builds).collect())?;
-        let mut verified = Vec::new();
-        for (arm, reduced) in arms {
-            let subject = &plan.subjects[arm.subject];
-            let result = self.verify(subject, &arm, &reduced, facts);
-            if self.keep_going(&arm.name, arm.subject, None, result)?.is_some() {
-                verified.push(arm);
-            }
-        }
-        Ok(verified)
     }
 
     pub(super) fn tell(&mut self, event: Event) {
@@ -213,7 +210,7 @@ impl<'a> Session<'a> {
     }
 
     /// Records a subject's failure; `None` says that it has no result.
-    fn keep_going<T>(
+    pub(super) fn keep_going<T>(
         &mut self,
         name: &Name,
         subject: usize,
@@ -235,7 +232,7 @@ impl<'a> Session<'a> {
     }
 
     /// Makes the tunings that are missing, and plans again with what they decided.
-    fn tune_all(
+    pub(super) fn tune_all(
         &mut self,
         experiment: &Experiment,
         plan: Plan,
@@ -261,7 +258,7 @@ impl<'a> Session<'a> {
     }
 
     /// What has to be verified and measured, each with its reduced shape.
-    fn arms(&mut self, plan: &Plan) -> Result<Vec<(Arm, Prepared)>, Stop> {
+    pub(super) fn arms(&mut self, plan: &Plan) -> Result<Vec<(Arm, Prepared)>, Stop> {
         let root = self.tools.setting.root();
         let mut arms = Vec::new();
         for (index, subject) in plan.subjects.iter().enumerate() {
@@ -340,70 +337,20 @@ impl<'a> Session<'a> {
         })
     }
 
-    fn launchable(&self, prepared: &Prepared) -> Result<Launchable, Stop> {
+    pub(super) fn launchable(&self, prepared: &Prepared) -> Result<Launchable, Stop> {
         let path = |build| self.module(build).map(|module| module.path);
         let modules = prepared.builds.iter().map(path).collect::<Result<_, _>>();
         Ok(Launchable { pipeline: prepared.pipeline().clone(), modules: modules.map_err(Stop::Subject)? })
     }
 
     /// The machine code of each stage.
-    fn code(&self, prepared: &Prepared) -> Result<Vec<StageCode>, Stop> {
+    pub(super) fn code(&self, prepared: &Prepared) -> Result<Vec<StageCode>, Stop> {
         let stages = prepared.pipeline().stages.iter().zip(&prepared.builds);
         let code = stages.map(|(stage, build)| {
             let Module { code_sha256, resources, .. } = self.module(build)?;
             Ok(StageCode { stage: stage.name.clone(), code_sha256, resources })
         });
         code.collect::<Result<_, _>>().map_err(Stop::Subject)
-    }
-
-    fn check(&self, max_rows: Option<u64>) -> Check {
-        Check {
-            max_rows,
-            seed: self.tools.setting.protocols.verification_seed,
-            reference_cache: self.tools.reference_cache.clone(),
-        }
-    }
-
-    /// Compares the whole output on the reduced shape and sampled rows on the run's own.
-    fn verify(&mut self, subject: &Subject, arm: &Arm, reduced: &Prepared, known: &dyn Facts) -> Result<(), Stop> {
-        let Some(key) = plan::verification_key(&self.tools.setting, arm.key, &arm.prepared, reduced) else {
-            return Err(Stop::Subject(Failure {
-                kind: FailureKind::CannotTell,
-                stage: None,
-                message: "the kernel declares no [reference], so that nothing says whether its output is right"
-                    .to_owned(),
-            }));
-        };
-        // The modules must be there for measuring, verified or not.
-        let own = self.launchable(&arm.prepared)?;
-        if known.is_verified(&key) || self.verified.contains(&key) {
-            return Ok(());
-        }
-        self.tell(Event::Verifying { name: arm.name.clone() });
-        let whole = self.compare(self.launchable(reduced)?, None).map_err(|stop| at_reduced(stop, reduced))?;
-        let own_shape = self.compare(own, Some(self.tools.setting.protocols.verified_rows))?;
-        self.tell(Event::Verified { name: arm.name.clone(), relative_frobenius: own_shape.relative_frobenius });
-        let record = Record {
-            kind: RecordKind::Verification,
-            key,
-            subject: arm.key,
-            material: serde_json::Value::Null,
-            labels: labels(subject, None),
-            tiling: arm.prepared.tiling.clone(),
-            code: self.code(&arm.prepared)?,
-            position: self.position(0, 0),
-            environment: self.tools.environment.clone(),
-            body: Body::Verification { whole, own_shape },
-        };
-        self.tools.journal.append(&record)?;
-        self.verified.insert(key);
-        Ok(())
-    }
-
-    fn compare(&mut self, launchable: Launchable, max_rows: Option<u64>) -> Result<Verification, Stop> {
-        let task = Task::Verify { launchable, check: self.check(max_rows) };
-        let lines = self.tools.executor.execute(&self.tools.request(task), &mut |_| {})?;
-        profiler::annotation::last_verification(&lines).map_err(Stop::Subject)
     }
 
     /// Measures group by group: subjects of one shape alternate, so that a drift of the host meets all of them.
@@ -487,13 +434,35 @@ impl<'a> Session<'a> {
         let estimate_ns = plan.subjects[arm.subject].estimate_ns(mode) / f64::from(rounds);
         self.tell(Event::Measuring { name: arm.name.clone(), mode, round, rounds, estimate_ns });
         let request = self.tools.request(task);
-        match self.tools.executor.execute(&request, &mut |_| {}) {
-            Err(ExecuteError::Failed(failure)) if failure.kind.may_pass() => {
-                self.tell(Event::Retrying { name: arm.name.clone(), reason: failure.message });
-                Ok(self.tools.executor.execute(&request, &mut |_| {})?)
-            }
-            answer => Ok(answer?),
+        let before = self.look()?;
+        let mut answer = self.tools.executor.execute(&request, &mut |_| {});
+        if let Err(ExecuteError::Failed(failure)) = &answer
+            && failure.kind.may_pass()
+        {
+            self.tell(Event::Retrying { name: arm.name.clone(), reason: failure.message.clone() });
+            answer = self.tools.executor.execute(&request, &mut |_| {});
         }
+        // A failure may be that of the GPU: then it is no kernel's fault.
+        self.seen = before.zip(self.look()?);
+        Ok(answer?)
+    }
+
+    fn look(&self) -> Result<Option<Reading>, Stop> {
+        self.tools.gauge.read().map_err(|reason| Stop::Session(SessionError::Lost(reason)))
+    }
+
+    /// The host around the last measurement, which `body` is the result of.
+    fn environment(&self, body: &Body) -> Environment {
+        let environment = self.tools.environment.clone();
+        let Some(mut telemetry) = self.tools.telemetry.clone() else { return environment };
+        (telemetry.before, telemetry.after) = self.seen.clone().unwrap_or_default();
+        let slips = telemetry.slips(match body {
+            Body::Event(set) => set.sm_mhz,
+            Body::Annotation(_) | Body::Verification { .. } => None,
+        });
+        let clocks_locked = telemetry.clocks.held().is_some() && slips.is_empty();
+        telemetry.taints = slips.into_iter().chain(telemetry.company()).collect();
+        Environment { clocks_locked, telemetry: Some(telemetry), ..environment }
     }
 
     #[expect(clippy::too_many_arguments, reason = "what a record states beside its body")]
@@ -519,16 +488,17 @@ impl<'a> Session<'a> {
             tiling: arm.prepared.tiling.clone(),
             code: self.code(&arm.prepared)?,
             position: self.position(round, position),
-            environment: self.tools.environment.clone(),
+            environment: self.environment(&body),
             body,
         };
         self.tools.journal.append(&record)?;
+        failpoint::here("session.kept");
         let estimate_ns = subject.estimate_ns(mode) / f64::from(rounds);
         self.tell(Event::Measured { name: arm.name.clone(), mode, round, rounds, median_ns, estimate_ns });
         Ok(())
     }
 
-    fn position(&self, round: u32, position: u32) -> Position {
+    pub(super) fn position(&self, round: u32, position: u32) -> Position {
         Position { taken_at: self.tools.clock.now(), session: self.tools.session.clone(), round, position }
     }
 }
@@ -537,11 +507,11 @@ pub(super) fn name(subject: &Subject) -> Name {
     Name { id: subject.id.clone(), shape: subject.shape.clone(), label: subject.label.clone() }
 }
 
-fn labels(subject: &Subject, mode: Option<Mode>) -> Labels {
+pub(super) fn labels(subject: &Subject, mode: Option<Mode>) -> Labels {
     Labels { id: subject.id.clone(), shape: subject.shape.clone(), mode }
 }
 
-fn builds(prepared: &Prepared) -> Vec<StageBuild> {
+pub(super) fn builds(prepared: &Prepared) -> Vec<StageBuild> {
     prepared.builds.clone()
 }
 
@@ -550,15 +520,4 @@ fn median(ns: &[f64]) -> Result<f64, Stop> {
         let message = format!("the worker's samples: {error}");
         Stop::Subject(Failure { kind: FailureKind::Internal, stage: None, message })
     })
-}
-
-/// Says that a failure happened on the reduced shape.
-fn at_reduced(stop: Stop, reduced: &Prepared) -> Stop {
-    match stop {
-        Stop::Subject(failure) => Stop::Subject(Failure {
-            message: format!("on the reduced shape {}: {}", reduced.instance.shape, failure.message),
-            ..failure
-        }),
-        stop => stop,
-    }
 }

@@ -2,6 +2,7 @@
 
 pub mod build;
 pub mod calling;
+pub mod clocks;
 pub mod device;
 mod dtype;
 mod kernel;

@@ -240,9 +240,44 @@ pub enum ReferenceFormula {
     /// softmax(scale · (Q·Kᵀ + QPE·KPEᵀ)) · V. Query i sees key j when j <= t - s + i if `causal`, else every key.
     /// A query that sees no key has the result 0. Fields are indices of buffers:
     /// q `[B,H,S,D]`, qpe `[B,H,S,P]`, z `[B,T,K]`, kpe `[B,T,P]`, w_uk `[H,K,D]`, w_uv `[H,K,D]`.
-    MlaAttention { q: usize, qpe: usize, z: usize, kpe: usize, w_uk: usize, w_uv: usize, scale: f64, causal: bool },
+    MlaAttention {
+        q: usize,
+        qpe: usize,
+        z: usize,
+        kpe: usize,
+        w_uk: usize,
+        w_uv: usize,
+        scale: f64,
+        causal: bool,
+        #[serde(default, skip_serializing_if = "AsRead::is_nothing")]
+        as_read: AsRead,
+    },
     /// A tensor formula.
     Einsum { formula: Einsum },
+}
+
+/// Tensors that an attention's reference takes as the kernel reads them, rounded, instead of deriving them itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AsRead {
+    /// Absorbed queries Qc = Q·W_UKᵀ `[B,H,S,K]`, for tokens that are read from the latent cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qc: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decompressed: Option<Decompressed>,
+}
+
+impl AsRead {
+    /// Everything is derived from the base tensors.
+    pub const fn is_nothing(&self) -> bool {
+        self.qc.is_none() && self.decompressed.is_none()
+    }
+}
+
+/// Decompressed keys and values `[B,N,H,D]` of the last N tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decompressed {
+    pub key: usize,
+    pub value: usize,
 }
 
 /// Largest errors that count as equal.

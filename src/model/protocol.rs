@@ -41,7 +41,7 @@ impl Request {
                 candidates.iter_mut().for_each(|candidate| modules(&mut candidate.launchable));
             }
             Task::Compile(compile) => replace(&mut compile.into),
-            Task::Probe | Task::Toolkit => {}
+            Task::Hold | Task::Load { .. } | Task::Probe | Task::Toolkit => {}
         }
         self.gpu.iter_mut().for_each(|gpu| replace(&mut gpu.support));
         self
@@ -91,6 +91,12 @@ pub enum Task {
         candidates: Vec<Candidate>,
         protocol: TuneProtocol,
     },
+    /// Keeps the GPU busy for this many nanoseconds, and tells the SM clock of their second half ([`Line::SmClock`]).
+    Load {
+        ns: u64,
+    },
+    /// Keeps the request's GPU open and does nothing, until the process is ended.
+    Hold,
     /// Which GPUs there are.
     Probe,
     /// Which CUDA compiler there is.
@@ -107,6 +113,8 @@ impl Task {
             Task::Event { .. } => "a sample set of event mode",
             Task::Annotation { .. } => "an annotation",
             Task::Tune { .. } => "a tuning",
+            Task::Load { .. } => "a load to see clocks under",
+            Task::Hold => "a GPU kept open",
             Task::Probe => "the GPUs",
             Task::Toolkit => "the CUDA compiler",
             Task::Compile(_) => "a compile",
@@ -161,6 +169,10 @@ pub struct Check {
     pub seed: u64,
     /// Folder in which float64 reference rows are kept between processes; `None` keeps none.
     pub reference_cache: Option<PathBuf>,
+    /// On a GPU: buffers stand alone, without guard bands, so that a tool that watches memory sees every access beside
+    /// one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_bands: bool,
 }
 
 /// One tiling to be timed; only the stage `stage` runs when it is given (with poisoned scratch replaced by inputs of
@@ -243,7 +255,7 @@ pub enum Line {
     /// Median time of a launch on the same threads in which no stage has a block. It is part of every isolated sample
     /// and is not subtracted from any.
     LaunchOverhead { ns: f64 },
-    /// Median clock of the multiprocessors while samples were taken, read on the GPU itself between two of them.
+    /// Median clock of the multiprocessors over the samples, read on the GPU itself around each of them.
     SmClock { mhz: f64 },
     /// Samples of one timing, in the order in which they were taken.
     Samples(Samples),
@@ -253,6 +265,8 @@ pub enum Line {
     Counters { stage: String, counters: Counters },
     /// A candidate's median time, or why it has none.
     Candidate { number: usize, outcome: CandidateOutcome },
+    /// The GPU is open, and stays so.
+    Held,
     /// The GPUs that this process sees.
     Gpus {
         /// Version of the driver, or of its API where the system does not tell.
@@ -314,6 +328,10 @@ pub struct Verification {
     pub rows_total: u64,
     /// SHA-256 of the whole output.
     pub output_sha256: String,
+    /// An earlier launch of the same process, with poison between the two, left the same bits; `None` where nothing was
+    /// compared. A kernel of which this is `false` is right and not deterministic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub same_bits: Option<bool>,
 }
 
 /// Hardware counters, or the reason for their absence.
@@ -362,6 +380,8 @@ pub enum FailureKind {
     WrongOutput,
     /// The check cannot tell a right output from a trivial one (all zero, constant).
     CannotTell,
+    /// A sanitizer found a fault, e.g. a read beside a buffer, whatever the output.
+    Sanitizer,
     /// The module does not load or lacks the entry function.
     Load,
     /// The compiler refused the source.
@@ -376,6 +396,8 @@ pub enum FailureKind {
     Unsupported,
     /// The GPU cannot launch the stage: its grid, block, cluster or shared memory exceeds a limit.
     Launch,
+    /// Too many measurements were taken while clocks slipped that were to be held.
+    Invalid,
     /// The worker broke the protocol, or the operating system refused something.
     Internal,
     /// A recording is replayed that does not hold the answer.

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::build::Resources;
+use super::clocks::Telemetry;
 use super::protocol::{Counters, Samples, Verification};
 use super::{Device, KernelId, Key, Mode, Peaks, Shape, Tiling};
 
@@ -111,6 +112,9 @@ pub struct Environment {
     pub mlarun: String,
     pub git_revision: Option<String>,
     pub git_dirty: Option<bool>,
+    /// The GPU as NVML saw it around this record; absent on a CPU and in records of before it was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telemetry: Option<Telemetry>,
 }
 
 /// The measured part of a record.
@@ -120,6 +124,17 @@ pub enum Body {
     Event(SampleSet),
     Annotation(AnnotationPass),
     Verification { whole: Verification, own_shape: Verification },
+}
+
+impl Body {
+    /// How the output agrees with the reference at the run's own shape.
+    pub const fn verification(&self) -> &Verification {
+        match self {
+            Body::Event(set) => &set.verification,
+            Body::Annotation(pass) => &pass.verification,
+            Body::Verification { own_shape, .. } => own_shape,
+        }
+    }
 }
 
 /// Samples of one fresh process: the atom of every measurement.

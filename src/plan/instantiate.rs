@@ -6,7 +6,8 @@ use super::space::TuneTarget;
 use crate::catalog::{self, Package, Parameter, ParameterKind, StageArg, TensorDType, TensorMapArg, TensorRole};
 use crate::expr::{EvalError, Expr, Scope};
 use crate::model::pipeline::{
-    Arg, Buffer, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula, Role, Stage, TensorMap,
+    Arg, AsRead, Buffer, Decompressed, Distribution, Einsum, Launch, Operand, Pipeline, Reference, ReferenceFormula,
+    Role, Stage, TensorMap,
 };
 use crate::model::{Choices, DType, Device, Shape, Tiling, Value};
 
@@ -127,10 +128,30 @@ fn assign<'v>(
             }
         };
         check_range(package, parameter, &value)?;
+        let is_named = !parameter.optional || !is_default(&evaluator, parameter, &value, scope)?;
         scope.set(&parameter.name, &value);
-        shape.0.insert(parameter.name.clone(), value);
+        if is_named {
+            shape.0.insert(parameter.name.clone(), value);
+        }
     }
     Ok(shape)
+}
+
+/// Whether `value` is what the parameter has where nothing gives it one.
+fn is_default(
+    evaluator: &Evaluator<'_>,
+    parameter: &Parameter,
+    value: &Value,
+    scope: &Scope<'_>,
+) -> Result<bool, InstantiateError> {
+    let Some(default) = &parameter.default else { return Ok(false) };
+    let default = evaluator.at(|| format!("default of parameter `{}`", parameter.name), default.eval(scope))?;
+    Ok(match (value, &default) {
+        // `100` and `100.0` are one number.
+        (Value::Int(given), Value::Float(default)) => *given as f64 == *default,
+        (Value::Float(given), Value::Int(default)) => *given == *default as f64,
+        (given, default) => given == default,
+    })
 }
 
 fn check_range(package: &Package, parameter: &Parameter, value: &Value) -> Result<(), InstantiateError> {
@@ -533,6 +554,23 @@ fn define(value: Value) -> String {
     }
 }
 
+fn as_read_where_it_holds(
+    evaluator: &Evaluator<'_>,
+    declared: &catalog::AsRead,
+    scope: &Scope<'_>,
+) -> Result<AsRead, InstantiateError> {
+    let holds = evaluator.at(|| "[reference.as_read] when".to_owned(), declared.when.eval_bool(scope))?;
+    let index = |name: &String| tensor_index(evaluator.package, name);
+    let decompressed = |(key, value): &(String, String)| Decompressed { key: index(key), value: index(value) };
+    Ok(match holds {
+        true => AsRead {
+            qc: declared.qc.as_ref().map(index),
+            decompressed: declared.decompressed.as_ref().map(decompressed),
+        },
+        false => AsRead::default(),
+    })
+}
+
 fn reference(
     evaluator: &Evaluator<'_>,
     declared: &catalog::Reference,
@@ -542,7 +580,7 @@ fn reference(
     let package = evaluator.package;
     let index = |name: &String| tensor_index(package, name);
     let formula = match &declared.formula {
-        catalog::ReferenceFormula::MlaAttention { q, qpe, z, kpe, w_uk, w_uv, scale, causal } => {
+        catalog::ReferenceFormula::MlaAttention { q, qpe, z, kpe, w_uk, w_uv, scale, causal, as_read } => {
             ReferenceFormula::MlaAttention {
                 q: index(q),
                 qpe: index(qpe),
@@ -552,6 +590,10 @@ fn reference(
                 w_uv: index(w_uv),
                 scale: evaluator.at(|| "[reference] scale".to_owned(), scale.eval_f64(scope))?,
                 causal: evaluator.at(|| "[reference] causal".to_owned(), causal.eval_bool(scope))?,
+                as_read: match as_read {
+                    Some(declared) => as_read_where_it_holds(evaluator, declared, scope)?,
+                    None => AsRead::default(),
+                },
             }
         }
         catalog::ReferenceFormula::Einsum(formula) => {

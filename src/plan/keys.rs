@@ -6,7 +6,7 @@
 //! | tuning | builds of what is timed with open macros, axes, constraints, shape, device, protocol, limits | labels, history |
 //! | subject | builds, launches, buffers with their input generators, tiling, reference and tolerance, device | cost model, labels |
 //! | verification | subject, reference, reduced pipeline | seed of anything timed |
-//! | measurement | subject, mode, protocol, clock policy | rounds, baselines, labels, templates |
+//! | measurement | subject, mode, protocol, clocks | rounds, baselines, labels, templates |
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,8 @@ pub struct MeasurementMaterial<'a> {
     pub mode: Mode,
     /// The mode's sampling protocol.
     pub protocol: &'a serde_json::Value,
-    pub clock_policy: &'a str,
+    /// What is true of the clocks, with their frequencies: `none` on a CPU.
+    pub clock_policy: String,
 }
 
 impl MeasurementMaterial<'_> {

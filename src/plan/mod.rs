@@ -22,6 +22,7 @@ use crate::diagnostic::suggestion;
 use crate::expr::{EvalError, Expr, Scope};
 use crate::manifest::{Baseline, Experiment};
 use crate::model::build::Toolchain;
+use crate::model::clocks::ClockState;
 use crate::model::protocol::{AnnotationProtocol, EventProtocol, TuneProtocol};
 use crate::model::{Choices, Device, DeviceKind, KernelId, Key, Mode, Peaks, Shape, Tiling, Value};
 
@@ -41,8 +42,6 @@ pub struct Setting<'a> {
     pub toolchain: &'a Toolchain,
     pub peaks: Option<&'a Peaks>,
     pub protocols: &'a Protocols,
-    /// Clock policy as it enters a key; `none` on a CPU.
-    pub clock_policy: &'a str,
 }
 
 /// How things are measured: conf/ with the manifest's overrides.
@@ -59,6 +58,8 @@ pub struct Protocols {
     /// Rows compared at the run's own shape.
     pub verified_rows: u64,
     pub verification_seed: u64,
+    /// What is true of the clocks while something is measured.
+    pub clocks: ClockState,
 }
 
 impl Setting<'_> {
@@ -123,6 +124,10 @@ pub struct Wanted<'a> {
     pub remeasure: bool,
     /// Plan the next lower version of every listed kernel too: its dev log compares with it.
     pub dev_logs: bool,
+    /// Take the defaults of a tiling space that nothing was tuned in yet, instead of waiting for a tuning.
+    pub untuned: bool,
+    /// Choices of pipelines that hold whatever was tuned, in kernels whose space has them.
+    pub tile: Option<&'a Choices>,
 }
 
 /// The ordered graph of an experiment.
@@ -519,8 +524,11 @@ impl<'a> Decider<'a> {
         if let Some(reason) = too_large(&prepared, self.setting.device) {
             return Ok(refused(want, reason));
         }
+        if let Some(constraint) = space::ruled_out(package, shape, self.wanted.tile, &self.root)? {
+            return Ok(refused(want, format!("its tiling space rules out what --tile gives: `{constraint}`")));
+        }
         let floor_ns = prepared.floor_ns(self.setting);
-        if !tunings.is_empty() {
+        if !tunings.is_empty() && !self.wanted.untuned {
             let runs = want
                 .modes
                 .iter()
@@ -534,7 +542,8 @@ impl<'a> Decider<'a> {
 
     /// The subject with what tunings have decided, and the tunings that are still needed.
     fn decide(&self, package: &Package, shape: &Shape) -> Result<(Prepared, Vec<Tuning>), PlanError> {
-        let (mut tiling, mut pending) = (Tiling::default(), Vec::new());
+        let pinned = space::pinned(package, self.wanted.tile);
+        let (mut tiling, mut pending) = (Tiling { pipeline: pinned.clone(), ..Tiling::default() }, Vec::new());
         // Expressions are most of a plan's time; what only the stages' tilings differ in shares them.
         let draft = Draft::new(package, shape, &tiling.pipeline, &self.root)?;
         let prepare = |draft: &Draft<'_>, tiling: &Tiling| -> Result<Prepared, InstantiateError> {
@@ -556,6 +565,7 @@ impl<'a> Decider<'a> {
                 None => pending.push(Tuning { target, key: is_known.then_some(key), points }),
             }
         }
+        tiling.pipeline.extend(pinned);
         if prepared.tiling != tiling {
             prepared = if tiling.pipeline.is_empty() {
                 prepare(&draft, &tiling)?

@@ -144,12 +144,12 @@ fn without_parameters(package: &Package, tiling: &Tiling) -> Choices {
 
 /// Material of the measurement of a subject in `mode`; `protocol` is [`Protocols::material`](super::Protocols::material).
 pub fn measurement<'a>(
-    setting: &'a Setting<'_>,
+    setting: &Setting<'_>,
     subject: Key,
     mode: Mode,
     protocol: &'a serde_json::Value,
 ) -> MeasurementMaterial<'a> {
-    MeasurementMaterial { subject, mode, protocol, clock_policy: setting.clock_policy }
+    MeasurementMaterial { subject, mode, protocol, clock_policy: setting.protocols.clocks.to_string() }
 }
 
 /// Key of the verification of `subject`; `None` for a kernel without a reference.

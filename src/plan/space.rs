@@ -96,6 +96,42 @@ pub(super) fn targets_of(package: &Package, shape: &Shape, untuned: &Draft<'_>) 
     targets
 }
 
+/// Those of `choices` that the pipeline of `package` has.
+pub fn pinned(package: &Package, choices: Option<&Choices>) -> Choices {
+    let has = |name: &str| package.space.choices.iter().any(|(of_space, _)| of_space == name);
+    let chosen = choices.into_iter().flatten().filter(|(name, _)| has(name));
+    chosen.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// The constraint of the pipeline's space that rules out the pinned ones of `choices` at `shape`.
+///
+/// # Errors
+/// A constraint that does not evaluate.
+pub(super) fn ruled_out(
+    package: &Package,
+    shape: &Shape,
+    choices: Option<&Choices>,
+    root: &Scope<'_>,
+) -> Result<Option<String>, InstantiateError> {
+    let pinned = pinned(package, choices);
+    if pinned.is_empty() {
+        return Ok(None);
+    }
+    let scope = bind(package, shape, &pinned, root)?.scope;
+    for constraint in &package.space.constraints {
+        let place = || format!("constraint of the tiling space of {}", TuneTarget::Pipeline);
+        let holds = constraint.eval_bool(&scope).map_err(|source| InstantiateError::Expression {
+            kernel: package.id.to_string(),
+            place: place(),
+            source,
+        })?;
+        if !holds {
+            return Ok(Some(constraint.source().to_owned()));
+        }
+    }
+    Ok(None)
+}
+
 /// The axes of `target` with their values at `shape`, values that coincide named once.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 
 pub mod annotation;
 pub mod event;
+pub mod sanitizer;
 
 use crate::model::protocol::{Failure, FailureKind};
 

@@ -9,6 +9,7 @@ use super::RecordingError;
 use crate::backend::BuildInfo;
 use crate::device::Host;
 use crate::model::build::{BuildMaterial, Toolchain};
+use crate::model::clocks::{Reading, Telemetry};
 use crate::model::protocol::{Failure, GpuRequest, Line, Request};
 use crate::model::record::{Environment, Format};
 use crate::model::{Language, Peaks};
@@ -34,6 +35,7 @@ pub enum Entry {
     Session(Box<SessionEntry>),
     Build(Box<Build>),
     Answer(Box<Answered>),
+    Reading(Box<Read>),
 }
 
 /// What mlarun was called for.
@@ -97,6 +99,9 @@ pub struct HostEntry {
 pub struct SessionEntry {
     pub name: String,
     pub environment: Environment,
+    /// The GPU's clocks and board; absent on a CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telemetry: Option<Telemetry>,
 }
 
 /// What a compiler made of one translation unit. Requests call its module `module/<number>`.
@@ -106,6 +111,12 @@ pub struct Build {
     pub material: BuildMaterial,
     /// What is known of the module, and the compiler's messages.
     pub outcome: Result<(BuildInfo, String), Failure>,
+}
+
+/// What the GPU did when it was looked at, or why it was lost. Readings are told apart by their order alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Read {
+    pub outcome: Result<Option<Reading>, String>,
 }
 
 /// A request with what a worker answered.

@@ -24,14 +24,14 @@ use std::path::{Path, PathBuf};
 use crate::model::protocol::PROTOCOL;
 use crate::model::record::Format;
 
-pub use entry::{Answered, Area, Build, Call, Entry, Header, HostEntry, SessionEntry, StoredFile};
+pub use entry::{Answered, Area, Build, Call, Entry, Header, HostEntry, Read, SessionEntry, StoredFile};
 pub use reader::Recording;
 pub use recorder::Recorder;
 pub use redact::Redactions;
 pub use replay::{RecordedBackend, Replayer};
 
 /// The format that this program writes; it reads every older one.
-pub const RECORDING_FORMAT: Format = Format { major: 1, minor: 0 };
+pub const RECORDING_FORMAT: Format = Format { major: 1, minor: 1 };
 
 /// A recording cannot be written or read.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
 
-use super::entry::{Answered, Build, Call, Entry, Header, HostEntry, SessionEntry, StoredFile};
+use super::entry::{Answered, Build, Call, Entry, Header, HostEntry, Read, SessionEntry, StoredFile};
 use super::{RECORDING_FORMAT, RecordingError, io};
 use crate::model::protocol::PROTOCOL;
 
@@ -21,6 +21,8 @@ pub struct Recording {
     pub session: Option<SessionEntry>,
     pub builds: Vec<Build>,
     pub answers: Vec<Answered>,
+    /// In their order.
+    pub readings: Vec<Read>,
     /// The file ends in the middle, as its writer was killed: what it holds up to there is good.
     pub cut_short: bool,
 }
@@ -62,7 +64,7 @@ pub(super) fn read(source: impl std::io::Read, path: &Path) -> Result<Recording,
         return Err(RecordingError::Newer { path: path.to_owned(), found, protocol });
     }
     let (mut call, mut host, mut session) = (None, None, None);
-    let (mut files, mut builds, mut answers) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut files, mut builds, mut answers, mut readings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     while let Some(line) = lines.next_line()? {
         match lines.entry(&line)? {
             Some(Entry::Call(of)) => call = Some(of),
@@ -71,6 +73,7 @@ pub(super) fn read(source: impl std::io::Read, path: &Path) -> Result<Recording,
             Some(Entry::Session(of)) => session = Some(*of),
             Some(Entry::Build(build)) => builds.push(*build),
             Some(Entry::Answer(answer)) => answers.push(*answer),
+            Some(Entry::Reading(reading)) => readings.push(*reading),
             None => break,
         }
     }
@@ -83,6 +86,7 @@ pub(super) fn read(source: impl std::io::Read, path: &Path) -> Result<Recording,
         session,
         builds,
         answers,
+        readings,
         cut_short: lines.cut_short,
     })
 }

@@ -13,14 +13,15 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::clock::AnswerClock;
-use super::entry::{Answered, Area, Build, Call, Entry, Header, HostEntry, SessionEntry, StoredFile};
+use super::entry::{Answered, Area, Build, Call, Entry, Header, HostEntry, Read, SessionEntry, StoredFile};
 use super::names::Names;
 use super::redact::{HOST, Redactions};
 use super::{RECORDING_FORMAT, RecordingError, io};
 use crate::backend::{BuildCache, BuildInfo};
-use crate::execute::{Builder, Clock, ExecuteError, Executor};
+use crate::execute::{Builder, Clock, ExecuteError, Executor, Gauge};
 use crate::model::Key;
 use crate::model::build::{Module, StageBuild, Toolchain};
+use crate::model::clocks::{Reading, Telemetry};
 use crate::model::protocol::{Failure, FailureKind, Line, PROTOCOL, Request};
 use crate::model::record::Environment;
 
@@ -94,15 +95,21 @@ impl Recorder {
     }
 
     /// Notes what every record of the session states. Reference rows lie in `reference`.
-    pub fn session(&self, name: &str, environment: &Environment, reference: &Path) {
+    pub fn session(&self, name: &str, environment: &Environment, telemetry: Option<&Telemetry>, reference: &Path) {
         self.names.insert(reference.to_owned(), "reference");
         let environment = Environment { host: HOST.to_owned(), ..environment.clone() };
-        self.write(&Entry::Session(Box::new(SessionEntry { name: name.to_owned(), environment })));
+        let (name, telemetry) = (name.to_owned(), telemetry.cloned());
+        self.write(&Entry::Session(Box::new(SessionEntry { name, environment, telemetry })));
     }
 
     /// The time that the session and its replay share.
     pub fn clock(&self) -> &dyn Clock {
         &self.clock
+    }
+
+    /// `inner`, with what it reads noted.
+    pub fn gauge<'a>(&'a self, inner: &'a dyn Gauge) -> impl Gauge + 'a {
+        RecordingGauge { recorder: self, inner }
     }
 
     /// `inner`, with what it answers noted.
@@ -159,6 +166,22 @@ impl Recorder {
         let next = numbers.len();
         let number = *numbers.entry(key).or_insert(next);
         (number, number == next)
+    }
+}
+
+struct RecordingGauge<'a> {
+    recorder: &'a Recorder,
+    inner: &'a dyn Gauge,
+}
+
+impl Gauge for RecordingGauge<'_> {
+    fn read(&self) -> Result<Option<Reading>, String> {
+        let outcome = self.inner.read();
+        // Nothing is the same as no entry.
+        if !matches!(outcome, Ok(None)) {
+            self.recorder.write_redacted(&Entry::Reading(Box::new(Read { outcome: outcome.clone() })));
+        }
+        outcome
     }
 }
 

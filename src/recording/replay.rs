@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use super::Recording;
 use super::clock::AnswerClock;
-use super::entry::{Answered, Build};
+use super::entry::{Answered, Build, Read};
 use super::names::Names;
 use crate::backend::{Backend, BuildError, BuildInfo, Compiled, Destination, Listing};
-use crate::execute::{Builder, Clock, ExecuteError, Executor};
+use crate::execute::{Builder, Clock, ExecuteError, Executor, Gauge};
 use crate::model::build::{BuildMaterial, Module, StageBuild, Toolchain};
+use crate::model::clocks::Reading;
 use crate::model::protocol::{Failure, FailureKind, Line, Request};
 use crate::model::{Key, Language};
 
@@ -23,6 +24,7 @@ pub struct Replayer {
     answers: Mutex<BTreeMap<String, VecDeque<Answered>>>,
     /// Numbers of builds, by their keys of today.
     numbers: BTreeMap<Key, usize>,
+    readings: Mutex<VecDeque<Read>>,
     names: Names,
     clock: AnswerClock,
     /// Version of the program that recorded.
@@ -45,6 +47,7 @@ impl Replayer {
         Replayer {
             answers: Mutex::new(answers),
             numbers: recording.builds.iter().map(|build| (build.material.key(), build.number)).collect(),
+            readings: Mutex::new(recording.readings.iter().cloned().collect()),
             names,
             clock: AnswerClock::starting_at(recording.header.recorded_at),
             mlarun: recording.header.mlarun.clone(),
@@ -59,6 +62,14 @@ impl Replayer {
     /// `inner`, with its modules known to the executor by their numbers.
     pub fn builder<'a>(&'a self, inner: &'a dyn Builder, toolchain: &'a Toolchain) -> impl Builder + 'a {
         NumberingBuilder { replayer: self, inner, toolchain }
+    }
+}
+
+impl Gauge for Replayer {
+    /// A recording of before there were readings has none.
+    fn read(&self) -> Result<Option<Reading>, String> {
+        let read = self.readings.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        read.map_or(Ok(None), |read| read.outcome)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::numbers::cell;
 use super::view::clocks;
-use crate::model::record::Record;
+use crate::model::record::{Environment, Record};
 
 /// What differs, each as `what (before → now)`. Results of two devices are not compared at all.
 pub(super) fn differences(previous: &Record, current: &Record) -> Vec<String> {
@@ -17,7 +17,7 @@ pub(super) fn differences(previous: &Record, current: &Record) -> Vec<String> {
         }
     };
     differ("driver", told(driver(previous)), told(driver(current)));
-    differ("clocks", clocks(old.clocks_locked).to_owned(), clocks(new.clocks_locked).to_owned());
+    differ("clocks", held(previous), held(current));
     differ("compiler", old.compiler.clone(), new.compiler.clone());
     differ("system", old.os.clone(), new.os.clone());
     differ("mlarun", old.mlarun.clone(), new.mlarun.clone());
@@ -27,6 +27,14 @@ pub(super) fn differences(previous: &Record, current: &Record) -> Vec<String> {
         found.push("protocol".to_owned());
     }
     found
+}
+
+/// The clocks of a record, with those that were held where it tells.
+fn held(record: &Record) -> String {
+    let Environment { clocks_locked, telemetry, .. } = &record.environment;
+    let held = telemetry.as_ref().and_then(|seen| seen.clocks.held()).filter(|_| *clocks_locked);
+    let at = held.map(|held| format!(" at {held}")).unwrap_or_default();
+    format!("{}{at}", clocks(*clocks_locked))
 }
 
 #[cfg(test)]

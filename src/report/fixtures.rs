@@ -59,6 +59,7 @@ fn verification() -> Verification {
         rows_compared: 128,
         rows_total: 128,
         output_sha256: "00".repeat(32),
+        same_bits: None,
     }
 }
 
@@ -90,6 +91,7 @@ fn record(run: &Run, second: i64, body: Body) -> Record {
             mlarun: "0.1.0".into(),
             git_revision: None,
             git_dirty: None,
+            telemetry: None,
         },
         body,
     }
@@ -166,6 +168,7 @@ pub fn run(name: &str, version: u32, s: i64, mode: Mode) -> Run {
         costs,
         peaks: Some(peaks()),
         outcome: Outcome::Skipped { reason: "not planned".into() },
+        left_out: None,
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Run {
     /// Peaks for the roofline; where there are none, nothing is said about it.
     pub peaks: Option<Peaks>,
     pub outcome: Outcome,
+    /// What is said of its measurements that do not count, if there are any.
+    pub left_out: Option<String>,
 }
 
 /// Work of one stage.

@@ -10,7 +10,9 @@ mod input;
 pub mod numbers;
 mod render;
 mod results;
+mod sift;
 mod summary;
+mod verification;
 mod view;
 
 #[cfg(test)]
@@ -23,6 +25,8 @@ pub use bottleneck::{Bottleneck, Diagnosis, Evidence, diagnose};
 pub use input::{Baseline, Comparison, Input, Outcome, Recorded, Run, StageCost};
 pub use render::{RenderError, Renderer, template_texts};
 pub use results::RESULTS_FORMAT;
+pub use sift::{Sifted, sift};
+pub use verification::{Verdict, VerificationReport, VerifiedRow, VerifiedSubject};
 
 use crate::conf::Thresholds;
 use analysis::{Analysis, analyse};

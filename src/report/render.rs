@@ -17,15 +17,17 @@ pub(super) enum Template {
     DevlogPerformance,
     DevlogSection,
     DevlogNotes,
+    Verification,
 }
 
 impl Template {
-    const ALL: [Template; 5] = [
+    const ALL: [Template; 6] = [
         Template::Profile,
         Template::Experiment,
         Template::DevlogPerformance,
         Template::DevlogSection,
         Template::DevlogNotes,
+        Template::Verification,
     ];
 
     const fn file(self) -> &'static str {
@@ -35,6 +37,7 @@ impl Template {
             Template::DevlogPerformance => "devlog_performance.md.hbs",
             Template::DevlogSection => "devlog_section.md.hbs",
             Template::DevlogNotes => "devlog_notes.md.hbs",
+            Template::Verification => "verification.md.hbs",
         }
     }
 
@@ -55,6 +58,7 @@ impl Template {
             Template::DevlogPerformance => include_str!("../../templates/devlog_performance.md.hbs"),
             Template::DevlogSection => include_str!("../../templates/devlog_section.md.hbs"),
             Template::DevlogNotes => include_str!("../../templates/devlog_notes.md.hbs"),
+            Template::Verification => include_str!("../../templates/verification.md.hbs"),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::bottleneck::Diagnosis;
 use super::input::{Baseline, Comparison, Input, Outcome, Run};
 use super::view::comparable;
 use crate::model::protocol::{Counters, FailureKind, Verification};
-use crate::model::record::{Body, Format};
+use crate::model::record::Format;
 use crate::model::{DeviceId, KernelId, Key, Mode, Peaks, Shape, Tiling, Timing};
 use crate::roofline::Cost;
 use crate::stats::Summary;
@@ -194,11 +194,7 @@ fn records(outcome: &Outcome) -> Vec<RecordResult<'_>> {
             round: record.position.round,
             position: record.position.position,
             clocks_locked: record.environment.clocks_locked,
-            verification: match &record.body {
-                Body::Event(set) => &set.verification,
-                Body::Annotation(pass) => &pass.verification,
-                Body::Verification { own_shape, .. } => own_shape,
-            },
+            verification: record.body.verification(),
         })
         .collect()
 }

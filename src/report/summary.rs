@@ -7,7 +7,10 @@ use serde::Serialize;
 use super::analysis::{Analysis, run_name};
 use super::input::{Comparison, Input, Outcome, Run};
 use super::numbers::{ABSENT, SAME_CODE, TimeUnit, cell, change_of_time, counted, gb_per_s, percent_of, three_digits};
-use super::view::{Previous, basis, clocks, comparable, is_above_roofline, mend_roofline, peak_source, taken};
+use super::view::{
+    Previous, basis, clocks, company, comparable, is_above_roofline, is_deterministic, mend_roofline, peak_source,
+    taken,
+};
 use crate::model::Mode;
 use crate::model::record::Record;
 
@@ -101,7 +104,11 @@ pub(super) fn experiment(input: &Input, analyses: &[Option<Analysis<'_>>]) -> Ex
         measured: measured().count(),
         skipped: count(|outcome| matches!(outcome, Outcome::Skipped { .. })),
         failed: count(|outcome| matches!(outcome, Outcome::Failed { .. })),
-        warnings: above_roofline(analyses).into_iter().collect(),
+        warnings: above_roofline(analyses)
+            .into_iter()
+            .chain(not_deterministic(analyses))
+            .chain(measured().filter_map(marked))
+            .collect(),
         results: Mode::ALL.into_iter().filter_map(|mode| result_table(mode, analyses)).collect(),
         baselines: comparison_tables(input, analyses),
         missing: missing(input, analyses),
@@ -121,6 +128,24 @@ fn above_roofline(analyses: &[Option<Analysis<'_>>]) -> Option<String> {
     let mend = mend_roofline(&highest.run.peaks.as_ref()?.source);
     let fraction = percent_of(highest.whole.fraction());
     Some(format!("above the roofline: {}, up to {fraction}: {mend}", counted(above.len(), "run")))
+}
+
+/// What was not as it should be while a run was measured.
+fn marked(analysis: &Analysis<'_>) -> Option<String> {
+    let what = analysis.run.left_out.clone().or_else(|| company(analysis))?;
+    Some(cell(&format!("{}: {what}", run_name(analysis.run))))
+}
+
+/// Runs whose launches left different bits, in one sentence.
+fn not_deterministic(analyses: &[Option<Analysis<'_>>]) -> Option<String> {
+    let runs: Vec<String> = analyses
+        .iter()
+        .flatten()
+        .filter(|analysis| !is_deterministic(analysis))
+        .map(|analysis| cell(&run_name(analysis.run)))
+        .collect();
+    let names = runs.join("; ");
+    (!runs.is_empty()).then(|| format!("not deterministic, two launches left different bits, both right: {names}"))
 }
 
 fn result_table(mode: Mode, analyses: &[Option<Analysis<'_>>]) -> Option<ResultTable> {

@@ -12,6 +12,7 @@ use super::numbers::{
     ABSENT, SAME_CODE, TimeUnit, cell, change_of_rate, change_of_time, counted, fixed, gb_per_s, microseconds, percent,
     percent_of, three_digits,
 };
+use super::sift::causes;
 use crate::model::device::PeakSource;
 use crate::model::protocol::Counters;
 use crate::model::record::Record;
@@ -285,6 +286,11 @@ fn baselines(
             Err(reason) => notes.push(format!("No table against {name}: {}.", cell(&reason))),
         }
     }
+    notes.extend(current.run.left_out.as_ref().map(|left_out| format!("{}.", cell(&capitalized(left_out)))));
+    notes.extend(company(current).map(|causes| format!("Measured although {}.", cell(&causes))));
+    if !is_deterministic(current) {
+        notes.push("Not deterministic: two launches left different bits, and both outputs are right.".to_owned());
+    }
     if current.run.peaks.is_none() {
         notes.push("No peak is known for this device, so nothing is said about its roofline.".to_owned());
     } else if current.whole.roof.is_none() {
@@ -543,13 +549,23 @@ fn context(analysis: &Analysis<'_>) -> Context {
     keys.dedup();
     Context {
         device: cell(&environment.device.id.name),
-        clocks: clocks(environment.clocks_locked),
+        clocks: clocks(analysis.records.iter().all(|record| record.environment.clocks_locked)),
         compiler: cell(&environment.compiler),
         os: cell(&environment.os),
         mlarun: cell(&environment.mlarun),
         taken: taken(analysis.records),
         keys: keys.join(", "),
     }
+}
+
+/// No two launches of the run were seen to leave different bits.
+pub(super) fn is_deterministic(analysis: &Analysis<'_>) -> bool {
+    analysis.records.iter().all(|record| record.body.verification().same_bits != Some(false))
+}
+
+/// What was not as it should be while a run was measured that counts all the same, as its clocks were free.
+pub(super) fn company(analysis: &Analysis<'_>) -> Option<String> {
+    Some(causes(analysis.records)).filter(|causes| !causes.is_empty())
 }
 
 /// `locked clocks` or `unlocked clocks`.

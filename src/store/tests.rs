@@ -53,6 +53,7 @@ fn record(number: u64, second: i64) -> Record {
                 rows_compared: 8,
                 rows_total: 8,
                 output_sha256: "00".into(),
+                same_bits: None,
             },
         }),
     }
@@ -71,6 +72,7 @@ fn environment() -> Environment {
         mlarun: "0.1.0".into(),
         git_revision: None,
         git_dirty: None,
+        telemetry: None,
     }
 }
 

@@ -17,7 +17,7 @@ use crate::model::protocol::{AnnotationProtocol, Failure, Line, Phase};
 /// # Errors
 /// Whatever prevents it; nothing is timed when the first check fails.
 pub fn run(answer: &mut Answer, rig: &mut impl Rig, protocol: &AnnotationProtocol) -> Result<(), Failure> {
-    rig::verify(answer, rig)?;
+    let first = rig::verify(answer, rig, None)?;
     rig.provide_flush(protocol.flush_bytes)?;
     let stages: Vec<String> = rig.pipeline().stages.iter().map(|stage| stage.name.clone()).collect();
     let mut measured = Vec::new();
@@ -32,7 +32,7 @@ pub fn run(answer: &mut Answer, rig: &mut impl Rig, protocol: &AnnotationProtoco
         measured.push(Line::Counters { stage, counters });
     }
     rig.check_bands()?;
-    rig::verify(answer, rig)?;
+    rig::verify(answer, rig, first.as_ref())?;
     measured.iter().try_for_each(|line| answer.line(line))
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::definition;
 use super::einsum::{self, Source};
 use super::inputs;
-use super::memory::{self, GUARD_BYTES, Guarded, NonFinite, Poison};
+use super::memory::{self, Guarded, NonFinite, Poison};
 use crate::model::Key;
 use crate::model::pipeline::{Buffer, Distribution, Einsum, Pipeline, Role};
 use crate::model::protocol::{Failure, FailureKind};
@@ -29,7 +29,7 @@ impl Buffers {
         let mut kept = previous.map(|previous| previous.keep(&keys)).unwrap_or_default();
         let needed =
             pipeline.buffers.iter().zip(&keys).filter(|(_, key)| !key.is_some_and(|key| kept.contains_key(&key)));
-        memory::check_fit(needed.map(|(buffer, _)| buffer.bytes() + 3 * GUARD_BYTES as u128).sum())?;
+        memory::check_fit(needed.map(|(buffer, _)| Guarded::region_bytes(buffer)).sum())?;
         let mut all: Vec<Guarded> = Vec::with_capacity(pipeline.buffers.len());
         for (place, (buffer, key)) in pipeline.buffers.iter().zip(&keys).enumerate() {
             let taken_over = key.and_then(|key| kept.remove(&key));

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use crate::model::pipeline::{
-    Arg, Buffer, Distribution, Einsum, Launch, Pipeline, Reference, ReferenceFormula, Role, Stage,
+    Arg, Buffer, Decompressed, Distribution, Einsum, Launch, Pipeline, Reference, ReferenceFormula, Role, Stage,
 };
 use crate::model::protocol::{Failure, FailureKind};
 use crate::model::{DType, Key};
@@ -46,6 +46,8 @@ pub enum PipelineError {
     Modules { modules: usize, stages: usize },
     #[error("`{buffer}` of the reference has {found} dimensions, not {wanted}")]
     Dimensions { buffer: String, found: usize, wanted: usize },
+    #[error("the reference takes keys and values of {n} tokens as they are read, and there are {t}")]
+    MoreRead { n: usize, t: usize },
     #[error("the reference's dimension {letter} is {one} in `{a}` and {other} in `{b}`")]
     Mismatch { letter: char, a: String, one: u64, b: String, other: u64 },
 }
@@ -130,13 +132,17 @@ pub fn reference_key(pipeline: &Pipeline, reference: &Reference) -> Result<Key, 
         ReferenceFormula::Einsum { formula } => {
             Ok(Key::of("reference-einsum/1", &(of_einsum(pipeline, formula)?, dims)))
         }
-        ReferenceFormula::MlaAttention { q, qpe, z, kpe, w_uk, w_uv, scale, causal } => {
-            let mut operands = Vec::new();
-            for index in [*q, *qpe, *z, *kpe, *w_uk, *w_uv] {
+        ReferenceFormula::MlaAttention { q, qpe, z, kpe, w_uk, w_uv, scale, causal, as_read } => {
+            let of = |index: usize| {
                 buffer(pipeline, index, "the reference")?;
-                operands.push(of_buffer(pipeline, index)?);
-            }
-            Ok(Key::of("reference-mla/1", &(operands, scale.to_bits(), causal, dims)))
+                of_buffer(pipeline, index)
+            };
+            let operands = [*q, *qpe, *z, *kpe, *w_uk, *w_uv].map(of);
+            let operands = operands.into_iter().collect::<Result<Vec<_>, _>>()?;
+            let qc = as_read.qc.map(of).transpose()?;
+            let decompressed = as_read.decompressed.map(|Decompressed { key, value }| Ok((of(key)?, of(value)?)));
+            let as_read = (qc, decompressed.transpose()?);
+            Ok(Key::of("reference-mla/2", &(operands, as_read, scale.to_bits(), causal, dims)))
         }
     }
 }

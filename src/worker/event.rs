@@ -4,7 +4,7 @@
 //! derived tensors, evicting caches, poisoning and checking.
 //!
 //! The output is checked before the first time is taken, again as the timed launches left it, and once more after
-//! poison and a further launch. Samples are told only when all three have passed.
+//! poison and a further launch, whose bits are compared with the first's. Samples are told only when all three have passed.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ const OVERHEAD_LAUNCHES: usize = 101;
 /// # Errors
 /// Whatever prevents it; nothing is timed when the first check fails.
 pub fn run(answer: &mut Answer, rig: &mut impl Rig, protocol: &EventProtocol) -> Result<(), Failure> {
-    rig::verify(answer, rig)?;
+    let first = rig::verify(answer, rig, None)?;
     rig.provide_flush(protocol.flush_bytes)?;
     answer.phase(Phase::Warmup, None)?;
     let warmed = sampling::warm_up(&protocol.warmup, || rig.isolated())?;
@@ -35,8 +35,9 @@ pub fn run(answer: &mut Answer, rig: &mut impl Rig, protocol: &EventProtocol) ->
     let samples = protocol.timings.iter().map(|&timing| take(timing, protocol, rig));
     let samples: Vec<Samples> = samples.collect::<Result<_, Failure>>()?;
     let sm_mhz = rig.sm_mhz()?;
+    answer.phase(Phase::Compare, None)?;
     rig.check()?;
-    rig::verify(answer, rig)?;
+    rig::verify(answer, rig, first.as_ref())?;
     sm_mhz.map_or(Ok(()), |mhz| answer.line(&Line::SmClock { mhz }))?;
     samples.into_iter().try_for_each(|samples| answer.line(&Line::Samples(samples)))
 }

@@ -14,11 +14,15 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::element::{Elements, ElementsMut};
 use crate::model::DType;
-use crate::model::pipeline::Buffer;
+use crate::model::pipeline::{Buffer, Role};
 use crate::model::protocol::{Failure, FailureKind};
 
 /// Bytes of each guard band, at least.
 pub const GUARD_BYTES: usize = 4096;
+/// Rows (tokens, where the second dimension counts them) by which a tile may reach over the end of an input.
+const OVERHANG_ROWS: u128 = 128;
+/// Bytes behind an input at most: the overhang of a cache of 128 heads of 128 float32.
+const MOST_BEHIND: u128 = 8 << 20;
 /// Buffers start at a multiple of this many bytes.
 pub const ALIGNMENT: usize = 64;
 /// From this size on, huge pages are asked for, so that address translation differs less between processes.
@@ -50,6 +54,16 @@ impl Poison {
             Poison::Guard => "a NaN from the memory beside a buffer: values were read from outside of it",
         }
     }
+}
+
+/// Bytes of NaN behind `buffer`, at least `least`: what a kernel finds that reads a whole tile of an input of which only
+/// the first rows are there, as in a cache with room for more tokens.
+pub fn bytes_behind(buffer: &Buffer, least: usize) -> usize {
+    let is_input = matches!(buffer.role, Role::Input(_) | Role::Derived { .. });
+    let rows: u128 = buffer.dims.iter().take(2).map(|&dim| u128::from(dim)).product();
+    let overhang = if is_input && rows > 0 { OVERHANG_ROWS * (buffer.bytes() / rows) } else { 0 };
+    // A multiple of two, as bands are filled with a pattern of 16 bits.
+    (overhang.min(MOST_BEHIND) as usize).next_multiple_of(GUARD_BYTES).max(least)
 }
 
 /// Why memory is refused or found damaged.
@@ -95,6 +109,11 @@ unsafe impl Send for Guarded {}
 unsafe impl Sync for Guarded {}
 
 impl Guarded {
+    /// Bytes that `buffer` takes with its bands, at most.
+    pub fn region_bytes(buffer: &Buffer) -> u128 {
+        buffer.bytes() + (bytes_behind(buffer, GUARD_BYTES) + 3 * GUARD_BYTES) as u128
+    }
+
     /// Memory for `buffer`, its bands filled. `place` staggers the starts of buffers over cache sets, so that not all
     /// of them collide at the same offset within a page.
     ///
@@ -106,7 +125,7 @@ impl Guarded {
         let offset = GUARD_BYTES + ALIGNMENT * ((place * 17) % 64);
         let bytes = usize::try_from(buffer.bytes()).map_err(|error| refused(usize::MAX, error.to_string()))?;
         let region_bytes = bytes
-            .checked_add(offset + 2 * GUARD_BYTES)
+            .checked_add(offset + bytes_behind(buffer, GUARD_BYTES) + GUARD_BYTES)
             .map(|end| end & !(GUARD_BYTES - 1))
             .ok_or_else(|| refused(bytes, "its size exceeds the address space".to_owned()))?;
         let region = map(region_bytes).map_err(|error| refused(bytes, error.to_string()))?;
@@ -179,13 +198,13 @@ impl Guarded {
         fill_pattern(&mut region[end..], Poison::Guard);
     }
 
-    /// Checks that nothing was written beside the buffer.
+    /// Checks that nothing was written beside the buffer, up to [`GUARD_BYTES`] behind it.
     ///
     /// # Errors
     /// [`MemoryError::GuardWritten`] with the nearest overwritten place.
     pub fn check_bands(&self) -> Result<(), MemoryError> {
         let (before, rest) = self.region().split_at(self.offset);
-        check_bands(&self.name, self.dtype, self.bytes, before, &rest[self.bytes..])
+        check_bands(&self.name, self.dtype, self.bytes, before, &rest[self.bytes..][..GUARD_BYTES])
     }
 
     /// The first element that is no finite number: its index and what it says.
@@ -310,7 +329,7 @@ fn available_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::pipeline::Role;
+    use crate::model::pipeline::Distribution;
 
     fn guarded(dtype: DType, elements: u64) -> Guarded {
         Guarded::new(&Buffer { name: "o".into(), dtype, dims: vec![elements], role: Role::Output }, 3).expect("it fits")
@@ -327,6 +346,26 @@ mod tests {
             assert!(buffer.region_bytes - buffer.offset - buffer.bytes >= GUARD_BYTES);
             assert_eq!(buffer.check_bands(), Ok(()));
         }
+    }
+
+    #[test]
+    fn behind_an_input_is_room_for_the_overhang_of_a_tile() {
+        let buffer =
+            |dims: &[u64], role| Buffer { name: "x".into(), dtype: DType::Bfloat16, dims: dims.to_vec(), role };
+        let input = || Role::Input(Distribution::Normal { std: 1.0, seed: 1 });
+        let behind = |dims: &[u64]| bytes_behind(&buffer(dims, input()), GUARD_BYTES);
+        assert_eq!(behind(&[32, 4096, 512]), 128 * 512 * 2);
+        assert_eq!(behind(&[32, 4096, 128, 128]), 128 * 128 * 128 * 2);
+        assert_eq!(behind(&[2, 3, 1 << 30]), MOST_BEHIND as usize);
+        assert_eq!([behind(&[7]), behind(&[2, 0, 4, 16]), behind(&[])], [GUARD_BYTES; 3]);
+        assert_eq!(bytes_behind(&buffer(&[32, 4096, 512], Role::Output), GUARD_BYTES), GUARD_BYTES);
+        assert_eq!(bytes_behind(&buffer(&[2, 3, 8], input()), 1 << 16), 1 << 16);
+        let guarded = Guarded::new(&buffer(&[2, 5, 512], input()), 7).expect("it fits");
+        let behind = guarded.region_bytes - guarded.offset - guarded.bytes;
+        assert!(
+            behind >= 128 * 512 * 2
+                && guarded.region_bytes as u128 <= Guarded::region_bytes(&buffer(&[2, 5, 512], input()))
+        );
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! Attention is evaluated for each pair of batch entry and head that has a compared row: K = Z·W_UK and V = Z·W_UV of
 //! that head are decompressed, scores are scale · (Q·Kᵀ + QPE·KPEᵀ), keys that a query does not see are left out, and
-//! the softmax subtracts the largest score. Nothing here shares code or method with a kernel.
+//! the softmax subtracts the largest score. Nothing here shares code or method with a kernel. Where a kernel's rounding of
+//! what it reads would by itself move the softmax beyond any tolerance, K, V or Q·W_UKᵀ are taken as it reads them.
 
 use rayon::prelude::*;
 
@@ -10,7 +11,7 @@ use super::buffers::sources;
 use super::definition::PipelineError;
 use super::einsum::{self, Scattered, multiply_add, multiply_add_transposed};
 use super::element::Elements;
-use crate::model::pipeline::{Buffer, Pipeline, ReferenceFormula};
+use crate::model::pipeline::{AsRead, Buffer, Pipeline, ReferenceFormula};
 use crate::model::protocol::Failure;
 
 /// Expected values of some rows, row by row in ascending order of their indices.
@@ -43,10 +44,13 @@ pub fn evaluate<'a>(
     let columns = dims.last().copied().unwrap_or(1) as usize;
     let mut values = vec![0.0; rows.len() * columns];
     match formula {
-        ReferenceFormula::MlaAttention { q, qpe, z, kpe, w_uk, w_uv, scale, causal } => {
-            let sizes = Sizes::new(pipeline, [*q, *qpe, *z, *kpe, *w_uk, *w_uv], output)?;
+        ReferenceFormula::MlaAttention { q, qpe, z, kpe, w_uk, w_uv, scale, causal, as_read } => {
+            let sizes = Sizes::new(pipeline, [*q, *qpe, *z, *kpe, *w_uk, *w_uv], as_read, output)?;
             let [q, qpe, z, kpe, w_uk, w_uv] = [*q, *qpe, *z, *kpe, *w_uk, *w_uv].map(&elements);
-            let attention = Attention { sizes, q, qpe, z, kpe, w_uk, w_uv, scale: *scale, causal: *causal };
+            let qc = as_read.qc.map(&elements);
+            let decompressed = as_read.decompressed.map(|read| [read.key, read.value].map(&elements));
+            let (scale, causal) = (*scale, *causal);
+            let attention = Attention { sizes, q, qpe, z, kpe, w_uk, w_uv, qc, decompressed, scale, causal };
             attention.evaluate(&rows, &mut values);
         }
         ReferenceFormula::Einsum { formula } => {
@@ -82,6 +86,8 @@ pub struct Sizes {
     pub d: usize,
     pub k: usize,
     pub p: usize,
+    /// Tokens, the last ones, whose keys and values are taken as they are read.
+    pub n: usize,
 }
 
 impl Sizes {
@@ -92,17 +98,25 @@ impl Sizes {
     pub fn new(
         pipeline: &Pipeline,
         [q, qpe, z, kpe, w_uk, w_uv]: [usize; 6],
+        as_read: &AsRead,
         output: usize,
     ) -> Result<Sizes, PipelineError> {
         let mut letters = Letters::default();
-        let all =
+        let base =
             [(q, "bhsd"), (qpe, "bhsp"), (z, "btk"), (kpe, "btp"), (w_uk, "hkd"), (w_uv, "hkd"), (output, "bhsd")];
-        for (index, names) in all {
+        let qc = as_read.qc.map(|qc| (qc, "bhsk"));
+        let decompressed = as_read.decompressed.map(|read| [(read.key, "bnhd"), (read.value, "bnhd")]);
+        for (index, names) in base.into_iter().chain(qc).chain(decompressed.into_iter().flatten()) {
             letters.bind(&pipeline.buffers[index], names)?;
         }
         let size =
             |letter: char| letters.0.iter().find(|(known, ..)| *known == letter).map_or(0, |found| found.1 as usize);
-        Ok(Sizes { h: size('h'), s: size('s'), t: size('t'), d: size('d'), k: size('k'), p: size('p') })
+        let sizes = ['h', 's', 't', 'd', 'k', 'p', 'n'].map(size);
+        let [h, s, t, d, k, p, n] = sizes;
+        if n > t {
+            return Err(PipelineError::MoreRead { n, t });
+        }
+        Ok(Sizes { h, s, t, d, k, p, n })
     }
 }
 
@@ -138,6 +152,9 @@ struct Attention<'a> {
     kpe: Elements<'a>,
     w_uk: Elements<'a>,
     w_uv: Elements<'a>,
+    qc: Option<Elements<'a>>,
+    /// Keys and values of the last tokens.
+    decompressed: Option<[Elements<'a>; 2]>,
     scale: f64,
     causal: bool,
 }
@@ -157,33 +174,46 @@ impl Attention<'_> {
 
     /// Rows of one pair of batch entry and head.
     fn evaluate_head(&self, rows: &[u64], values: &mut [f64]) {
-        let Sizes { h, s, t, d, k, p } = self.sizes;
+        let Sizes { h, s, t, d, k, p, n } = self.sizes;
         let pair = rows[0] as usize / s;
         let (b, head) = (pair / h, pair % h);
-        let z = numbers(self.z, b * t * k, t * k);
+        let old = t - n;
+        let z = numbers(self.z, b * t * k, old * k);
         let decompress = |weights: Elements<'_>| {
-            let mut product = vec![0.0; t * d];
-            multiply_add(t, k, d, &z, &numbers(weights, head * k * d, k * d), &mut product);
+            let mut product = vec![0.0; old * d];
+            multiply_add(old, k, d, &z, &numbers(weights, head * k * d, k * d), &mut product);
             product
+        };
+        // The head's rows of the last tokens.
+        let read = |elements: Elements<'_>| -> Vec<f64> {
+            (0..n).flat_map(|token| numbers(elements, ((b * n + token) * h + head) * d, d)).collect()
         };
         let gather = |elements: Elements<'_>, width: usize| -> Vec<f64> {
             rows.iter().flat_map(|row| numbers(elements, *row as usize * width, width)).collect()
         };
         let mut scores = vec![0.0; rows.len() * t];
-        multiply_add_transposed(rows.len(), d, t, &gather(self.q, d), &decompress(self.w_uk), &mut scores);
-        multiply_add_transposed(
-            rows.len(),
-            p,
-            t,
-            &gather(self.qpe, p),
-            &numbers(self.kpe, b * t * p, t * p),
-            &mut scores,
-        );
+        let mut add = |first: usize, depth: usize, queries: &[f64], keys: &[f64]| {
+            let tokens = keys.len() / depth.max(1);
+            let mut products = vec![0.0; rows.len() * tokens];
+            multiply_add_transposed(rows.len(), depth, tokens, queries, keys, &mut products);
+            for (scores, products) in scores.chunks_exact_mut(t.max(1)).zip(products.chunks_exact(tokens.max(1))) {
+                scores[first..].iter_mut().zip(products).for_each(|(score, product)| *score += product);
+            }
+        };
+        let queries = gather(self.q, d);
+        match self.qc {
+            Some(qc) => add(0, k, &gather(qc, k), &z),
+            None => add(0, d, &queries, &decompress(self.w_uk)),
+        }
+        self.decompressed.iter().for_each(|[key, _]| add(old, d, &queries, &read(*key)));
+        add(0, p, &gather(self.qpe, p), &numbers(self.kpe, b * t * p, t * p));
         for (row, scores) in rows.iter().zip(scores.chunks_exact_mut(t.max(1))) {
             softmax(scores, self.visible_keys(*row as usize % s), self.scale);
         }
         values.fill(0.0);
-        multiply_add(rows.len(), t, d, &scores, &decompress(self.w_uv), values);
+        let mut all = decompress(self.w_uv);
+        all.extend(self.decompressed.iter().flat_map(|[_, value]| read(*value)));
+        multiply_add(rows.len(), t, d, &scores, &all, values);
     }
 
     /// Keys that query `i` sees: those before this number. Causal: j <= t - s + i.
@@ -211,7 +241,7 @@ fn numbers(elements: Elements<'_>, start: usize, count: usize) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::model::DType;
-    use crate::model::pipeline::{Distribution, Einsum, Operand, Role};
+    use crate::model::pipeline::{Decompressed, Distribution, Einsum, Operand, Role};
     use crate::worker::element::ElementsMut;
     use crate::worker::inputs;
 
@@ -229,6 +259,9 @@ mod tests {
             ("w_uk", vec![h, k, d]),
             ("w_uv", vec![h, k, d]),
             ("o", vec![b, h, s, d]),
+            ("qc", vec![b, h, s, k]),
+            ("key", vec![b, t / 2, h, d]),
+            ("value", vec![b, t / 2, h, d]),
         ];
         let buffers: Vec<Buffer> = shapes
             .into_iter()
@@ -247,7 +280,8 @@ mod tests {
     }
 
     fn attention(scale: f64, causal: bool) -> ReferenceFormula {
-        ReferenceFormula::MlaAttention { q: 0, qpe: 1, z: 2, kpe: 3, w_uk: 4, w_uv: 5, scale, causal }
+        let as_read = AsRead::default();
+        ReferenceFormula::MlaAttention { q: 0, qpe: 1, z: 2, kpe: 3, w_uk: 4, w_uv: 5, scale, causal, as_read }
     }
 
     impl Case {
@@ -288,6 +322,54 @@ mod tests {
             for (row, values) in found.iter() {
                 for (value, expected) in values.iter().zip(case.naive(row as usize, 0.4, causal)) {
                     assert!((value - expected).abs() < 1e-12, "{shape:?} row {row}: {value} {expected}");
+                }
+            }
+        }
+    }
+
+    /// Every way to take tensors as they are read: absorbed queries, keys and values of the last tokens, both.
+    fn ways_to_read() -> [AsRead; 3] {
+        let (qc, decompressed) = (Some(7), Some(Decompressed { key: 8, value: 9 }));
+        [AsRead { qc, decompressed: None }, AsRead { qc: None, decompressed }, AsRead { qc, decompressed }]
+    }
+
+    #[test]
+    fn tensors_that_are_taken_as_they_are_read_replace_what_would_be_derived() {
+        let [b, h, s, t, d, k, p] = [2usize, 3, 4, 7, 5, 6, 3];
+        let case = case(2, 3, 4, 7, 5, 6, 3);
+        let at = |buffer: usize, index: usize| f64::from(case.values[buffer][index]);
+        for (as_read, causal) in ways_to_read().into_iter().flat_map(|as_read| [(as_read, true), (as_read, false)]) {
+            let n = if as_read.decompressed.is_some() { t / 2 } else { 0 };
+            let old = t - n;
+            let mut formula = attention(0.4, causal);
+            if let ReferenceFormula::MlaAttention { as_read: of, .. } = &mut formula {
+                *of = as_read;
+            }
+            let found = case.evaluate(&formula, (0..(b * h * s) as u64).collect()).expect("it fits");
+            for (row, values) in found.iter() {
+                let row = row as usize;
+                let (batch, head, i) = (row / s / h, row / s % h, row % s);
+                let z = |j: usize, c: usize| at(2, (batch * t + j) * k + c);
+                let up = |weights: usize, j: usize, e: usize| -> f64 {
+                    (0..k).map(|c| z(j, c) * at(weights, (head * k + c) * d + e)).sum()
+                };
+                let read = |buffer: usize, j: usize, e: usize| at(buffer, ((batch * n + j - old) * h + head) * d + e);
+                let score = |j: usize| -> f64 {
+                    let q = |e: usize| at(0, row * d + e);
+                    let content: f64 = match (j < old, as_read.qc) {
+                        (true, Some(qc)) => (0..k).map(|c| at(qc, row * k + c) * z(j, c)).sum(),
+                        (true, None) => (0..d).map(|e| q(e) * up(4, j, e)).sum(),
+                        (false, _) => (0..d).map(|e| q(e) * read(8, j, e)).sum(),
+                    };
+                    let rotary: f64 = (0..p).map(|e| at(1, row * p + e) * at(3, (batch * t + j) * p + e)).sum();
+                    (0.4 * (content + rotary)).exp()
+                };
+                let seen: Vec<usize> = (0..t).filter(|j| !causal || j + s <= t + i).collect();
+                let sum: f64 = seen.iter().map(|j| score(*j)).sum();
+                for (e, value) in values.iter().enumerate() {
+                    let of = |j: usize| if j < old { up(5, j, e) } else { read(9, j, e) };
+                    let expected: f64 = seen.iter().map(|j| score(*j) / sum * of(*j)).sum();
+                    assert!((value - expected).abs() < 1e-12, "{as_read:?} row {row}: {value} {expected}");
                 }
             }
         }

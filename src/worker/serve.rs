@@ -51,6 +51,11 @@ pub fn serve() -> Result<(), ServeError> {
 
 fn perform(answer: &mut Answer, request: &Request) -> Result<(), Failure> {
     match &request.task {
+        Task::Load { ns } => match &request.gpu {
+            Some(gpu) => cuda::load(answer, gpu, *ns),
+            None => Err(not_understood("a load is put on a GPU, and it names none".to_owned())),
+        },
+        Task::Hold => hold(answer, request),
         Task::Probe => cuda::probe(answer),
         Task::Toolkit => cuda::toolkit(answer),
         Task::Compile(compile) => cuda::compile(answer, compile),
@@ -71,6 +76,16 @@ fn perform(answer: &mut Answer, request: &Request) -> Result<(), Failure> {
                 None => tune_on_cpu(answer, &mut host, candidates, protocol),
             }
         }
+    }
+}
+
+/// Never returns but with a failure: whoever asked ends the process.
+fn hold(answer: &mut Answer, request: &Request) -> Result<(), Failure> {
+    let Some(gpu) = &request.gpu else { return Err(not_understood("it names no GPU to keep open".to_owned())) };
+    cuda::hold(gpu)?;
+    answer.line(&Line::Held)?;
+    loop {
+        std::thread::park();
     }
 }
 

@@ -63,6 +63,7 @@ pub fn verification(
         rows_compared: expected.rows.len() as u64,
         rows_total: buffer.elements() as u64 / buffer.dims.last().copied().unwrap_or(1).max(1),
         output_sha256: hexadecimal(&Sha256::digest(bytes)),
+        same_bits: None,
     })
 }
 

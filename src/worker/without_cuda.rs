@@ -17,6 +17,11 @@ pub fn probe(_: &mut Answer) -> Result<(), Failure> {
 }
 
 /// Refuses.
+pub fn hold(_: &GpuRequest) -> Result<(), Failure> {
+    refused()
+}
+
+/// Refuses.
 pub fn toolkit(_: &mut Answer) -> Result<(), Failure> {
     refused()
 }
@@ -28,6 +33,11 @@ pub fn compile(_: &mut Answer, _: &CompileRequest) -> Result<(), Failure> {
 
 /// Refuses.
 pub fn measure(_: &mut Answer, _: &GpuRequest, _: &Launchable, _: &Check, _: Measurement<'_>) -> Result<(), Failure> {
+    refused()
+}
+
+/// Refuses.
+pub fn load(_: &mut Answer, _: &GpuRequest, _: u64) -> Result<(), Failure> {
     refused()
 }
 

@@ -88,7 +88,7 @@ fn what_is_data_is_json_when_asked() {
         assert!(json.is_array() || json.is_object(), "{json}");
     }
     let plan = project.json(&["plan", "--json", MANIFEST]);
-    assert_eq!(plan[0]["format"], serde_json::json!({"major": 1, "minor": 1}));
+    assert_eq!(plan[0]["format"], serde_json::json!({"major": 1, "minor": 2}));
     let report = project.json(&["report", "--json", MANIFEST]);
     assert!(report["report"].as_str().is_some_and(|path| path.ends_with("report.md")), "{report}");
     let results: serde_json::Value =

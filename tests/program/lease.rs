@@ -2,6 +2,7 @@
 
 use rustix::process::Signal;
 
+use crate::fake_gpu::{Lab, SWEEP};
 use crate::project::{MANIFEST, Project, package};
 
 /// A project whose kernel waits as long as the file `hang` is there.
@@ -86,6 +87,24 @@ fn waiting_is_interrupted() {
     second.end().expect(130).says("interrupted while waiting");
     first.signal(Signal::INT);
     first.end().expect(130);
+}
+
+#[test]
+fn a_lease_of_one_gpu_keeps_the_host_from_others() {
+    let lab = Lab::new();
+    lab.hold();
+    let of_gpu = [("MLARUN_LEASE", "gpu")];
+    let first = lab.start_with(&[SWEEP], &of_gpu);
+    lab.wait_for_a_worker();
+    // Neither the same GPU nor the whole host is free meanwhile.
+    for variables in [&of_gpu[..], &[]] {
+        let refused = lab.mlarun_with(&[SWEEP, "--no-wait"], variables).expect(3);
+        drop(refused.says("already being measured on by process").says(SWEEP));
+    }
+    lab.go_on();
+    first.end().expect(0);
+    lab.mlarun_with(&[SWEEP, "--remeasure"], &[("MLARUN_LEASE", "core")]).expect(2).says("`core` is no scope");
+    lab.is_clean("a sweep");
 }
 
 #[test]

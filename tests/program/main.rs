@@ -2,10 +2,13 @@
 
 mod adversity;
 mod cache;
+mod clock_kills;
+mod clocks;
 mod command_line;
 mod confinement;
 mod devlog;
 mod failures;
+mod fake_gpu;
 mod freshness;
 mod input;
 mod interrupt;
@@ -18,3 +21,5 @@ mod reports;
 mod repository;
 mod run;
 mod tuning;
+mod verify;
+mod without_clock_control;

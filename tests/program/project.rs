@@ -243,10 +243,7 @@ impl Project {
     /// The same with variables of the environment.
     pub fn start_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Running {
         let mut command = self.command(arguments);
-        command.envs(variables.iter().copied());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
-        let lines = BufReader::new(child.stderr.take().expect("stderr is piped"));
-        Running { child, lines, heard: String::new() }
+        Running::of(command.envs(variables.iter().copied()))
     }
 }
 
@@ -294,6 +291,13 @@ pub struct Running {
 }
 
 impl Running {
+    /// Starts `command`.
+    pub fn of(command: &mut Command) -> Running {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let lines = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        Running { child, lines, heard: String::new() }
+    }
+
     /// Returns once a line with `text` was said.
     #[track_caller]
     pub fn wait_for(&mut self, text: &str) {
@@ -319,7 +323,12 @@ impl Running {
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).expect("it is running");
+        self.try_signal(signal).expect("it is running");
+    }
+
+    /// The same, of a program that may have ended.
+    pub fn try_signal(&self, signal: rustix::process::Signal) -> rustix::io::Result<()> {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal)
     }
 
     /// Waits for its end.

@@ -218,3 +218,34 @@ fn a_recording_that_was_cut_short_gives_what_it_holds() {
     fs::write(project.path("torn.recording"), &packed[..packed.len() - 20]).expect("written");
     elsewhere.replay(&project.path("torn.recording"), &[]).says("was cut short");
 }
+
+/// What an H200 made of experiments/var6_sweep.toml, and the reports that mlarun wrote there.
+const SWEEP: &str = "tests/recordings/var6_sweep-h200";
+
+#[test]
+fn the_recorded_sweep_of_an_h200_gives_the_reports_that_were_written_there() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let elsewhere = Elsewhere::new();
+    elsewhere.replay(&repository.join(format!("{SWEEP}.recording")), &["--out", "h200"]).expect(0);
+    let expected = repository.join(SWEEP);
+    let folder = elsewhere.path("h200");
+    let reports: Vec<_> = texts(&folder).into_iter().filter(|(path, _)| is_report(path)).collect();
+    if std::env::var_os("MLARUN_UPDATE_EXPECTED").is_some() {
+        fs::remove_dir_all(&expected).expect("removed");
+        for (path, text) in &reports {
+            fs::create_dir_all(expected.join(path).parent().expect("a folder")).expect("folders");
+            fs::write(expected.join(path), text).expect("written");
+        }
+    }
+    let written = texts(&expected);
+    let names = |texts: &[(PathBuf, String)]| texts.iter().map(|(path, _)| path.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&written), names(&reports));
+    for ((path, there), (_, here)) in written.iter().zip(&reports) {
+        assert_eq!(there, here, "{}", path.display());
+    }
+}
+
+/// Written for people or programs, not about how it was run.
+fn is_report(path: &Path) -> bool {
+    ["report.md", "results.json", "results.csv"].iter().any(|name| path.ends_with(name))
+}

@@ -20,6 +20,28 @@ use crate::model::{Key, Language};
 
 pub use toolkit::{Surroundings, Toolkit, ToolkitError, find};
 
+/// The program `name` of a CUDA toolkit on this host.
+///
+/// # Errors
+/// There is none.
+pub fn program(name: &'static str) -> Result<PathBuf, NoProgram> {
+    let searched = toolkit::program_folders(&Surroundings::of_process());
+    let path = std::env::join_paths(searched.iter().filter(|folder| !folder.as_os_str().is_empty()));
+    process::find(name, &path.unwrap_or_default()).ok_or(NoProgram { name, searched })
+}
+
+/// The host lacks a program of the CUDA toolkit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the host has no {name}: it lies in none of {}; install it (it is part of the CUDA toolkit), or name the toolkit's \
+     folder in CUDA_HOME",
+    toolkit::listed(searched)
+)]
+pub struct NoProgram {
+    pub name: &'static str,
+    pub searched: Vec<PathBuf>,
+}
+
 /// Compiles CUDA with NVRTC.
 #[derive(Debug)]
 pub struct Cuda {

@@ -32,7 +32,7 @@ pub enum ToolkitError {
     NoHeader { library: PathBuf, header: &'static str, searched: Vec<PathBuf> },
 }
 
-fn listed(folders: &[PathBuf]) -> String {
+pub(super) fn listed(folders: &[PathBuf]) -> String {
     folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
@@ -86,6 +86,15 @@ pub fn find(surroundings: &Surroundings) -> Result<Toolkit, ToolkitError> {
         }
     }
     Ok(Toolkit { include, ..found.clone() })
+}
+
+/// Folders that may hold programs of a toolkit, then those of PATH.
+pub fn program_folders(surroundings: &Surroundings) -> Vec<PathBuf> {
+    let of_toolkits = candidates(surroundings).into_iter().flat_map(|toolkit| toolkit.programs);
+    let mut folders: Vec<PathBuf> = of_toolkits.chain(std::env::split_paths(&surroundings.path)).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    folders.retain(|folder| seen.insert(folder.clone()));
+    folders
 }
 
 fn has_library(folder: &Path) -> bool {

@@ -98,6 +98,9 @@ impl Reader<'_> {
         let default = table.get("default");
         let candidates = table.get("candidates");
         let doc = table.get("doc").and_then(|node| fields::text(node, "`doc`", &mut self.diagnostics)).unwrap_or("");
+        let optional = table.get("optional");
+        let optional =
+            optional.and_then(|node| fields::boolean(node, "`optional`", &mut self.diagnostics).zip(Some(node)));
         table.finish(&mut self.diagnostics);
         let kind = kind?;
         if entry.key == "dtype" && !matches!(kind, ParameterKind::DType { .. }) {
@@ -113,7 +116,14 @@ impl Reader<'_> {
             Some(node) => self.candidates(node, &entry.key, &kind, earlier)?,
             None => Vec::new(),
         };
-        Some(Parameter { name: entry.key.clone(), kind, default, candidates, doc: doc.to_owned() })
+        let optional = match optional {
+            Some((true, node)) if default.is_none() || !candidates.is_empty() => {
+                self.error(node, format!("`{}` cannot be optional", entry.key), "it needs a default, and is not tuned");
+                false
+            }
+            other => other.is_some_and(|(optional, _)| optional),
+        };
+        Some(Parameter { name: entry.key.clone(), kind, default, candidates, optional, doc: doc.to_owned() })
     }
 
     fn kind<'n>(&mut self, node: &'n Node, table: &mut Fields<'n>) -> Option<ParameterKind> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::names::Names;
-use super::super::package::{Reference, ReferenceFormula, Tensor, TensorRole};
+use super::super::package::{AsRead, Reference, ReferenceFormula, Tensor, TensorRole};
 use super::{Reader, entries};
 use crate::diagnostic::{Diagnostic, suggestion};
 use crate::model::DType;
@@ -51,12 +51,7 @@ impl Reader<'_> {
     fn mla_attention(&mut self, table: &mut Fields<'_>, names: &Names, tensors: &[Tensor]) -> Option<ReferenceFormula> {
         let mut operand = |reader: &mut Self, key: &'static str, rank: usize| {
             let node = table.require(key, &mut reader.diagnostics)?;
-            let name = reader.tensor_name(node, &format!("`{key}`"))?;
-            let found = tensors.iter().find(|tensor| tensor.name == name).map_or(rank, |tensor| tensor.shape.len());
-            if found != rank {
-                reader.error(node, format!("`{key}` has {rank} dimensions"), format!("`{name}` has {found}"));
-            }
-            Some(name.to_owned())
+            reader.operand_of_rank(node, key, rank, tensors)
         };
         let (q, qpe) = (operand(self, "q", 4), operand(self, "qpe", 4));
         let (z, kpe) = (operand(self, "z", 3), operand(self, "kpe", 3));
@@ -74,7 +69,47 @@ impl Reader<'_> {
             w_uv: w_uv?,
             scale: scale?,
             causal: causal?,
+            as_read: match table.get("as_read") {
+                Some(node) => Some(self.as_read(node, names, tensors)?),
+                None => None,
+            },
         })
+    }
+
+    /// Name of the tensor `node`, which has `rank` dimensions.
+    fn operand_of_rank(&mut self, node: &Node, key: &str, rank: usize, tensors: &[Tensor]) -> Option<String> {
+        let name = self.tensor_name(node, &format!("`{key}`"))?;
+        let found = tensors.iter().find(|tensor| tensor.name == name).map_or(rank, |tensor| tensor.shape.len());
+        if found != rank {
+            self.error(node, format!("`{key}` has {rank} dimensions"), format!("`{name}` has {found}"));
+        }
+        Some(name.to_owned())
+    }
+
+    fn as_read(&mut self, node: &Node, names: &Names, tensors: &[Tensor]) -> Option<AsRead> {
+        let mut table = Fields::of(node, "`as_read`", &mut self.diagnostics)?;
+        let when = table.require("when", &mut self.diagnostics);
+        let when = when.and_then(|node| self.expression(node, "`when`", names));
+        let nodes = ["qc", "key", "value"].map(|key| (key, table.get(key)));
+        table.finish(&mut self.diagnostics);
+        let [qc, key, value] = nodes.map(|(name, node)| node.map(|node| self.operand_of_rank(node, name, 4, tensors)));
+        let decompressed = match (key, value) {
+            (Some(key), Some(value)) => Some((key?, value?)),
+            (None, None) if qc.is_some() => None,
+            (None, None) => {
+                self.error(node, "`as_read` names no tensor", "give `qc`, or `key` and `value`");
+                return None;
+            }
+            _ => {
+                self.error(node, "`key` and `value` go together", "one of them is missing");
+                return None;
+            }
+        };
+        let qc = match qc {
+            Some(qc) => Some(qc?),
+            None => None,
+        };
+        Some(AsRead { when: when?, qc, decompressed })
     }
 
     fn reference_einsum(

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::driver::Context;
-use super::memory::{self, Guarded};
+use super::memory::{self, Bands, Guarded};
 use super::support::Support;
 use crate::model::Key;
 use crate::model::pipeline::{Buffer, Distribution, Einsum, Pipeline, Role};
@@ -23,7 +23,7 @@ pub struct Buffers {
 
 impl Buffers {
     /// Makes and fills the buffers of a checked pipeline: inputs generated, derived tensors computed, the rest
-    /// poisoned. Takes over what fits from `previous`.
+    /// poisoned. Takes over what fits from `previous`, which has the same bands.
     ///
     /// # Errors
     /// The memory does not suffice, or a formula does not fit its operands.
@@ -31,19 +31,20 @@ impl Buffers {
         context: &Context,
         support: &Support,
         pipeline: &Pipeline,
+        bands: Bands,
         previous: Option<Buffers>,
     ) -> Result<Buffers, Failure> {
         let keys = keys(pipeline)?;
         let mut kept = previous.map(|previous| previous.keep(&keys)).unwrap_or_default();
         let needed =
             pipeline.buffers.iter().zip(&keys).filter(|(_, key)| !key.is_some_and(|key| kept.contains_key(&key)));
-        memory::check_fit(needed.map(|(buffer, _)| Guarded::region_bytes(buffer)).sum())?;
+        memory::check_fit(needed.map(|(buffer, _)| Guarded::region_bytes(buffer, bands)).sum())?;
         let mut all: Vec<Guarded> = Vec::with_capacity(pipeline.buffers.len());
         for (buffer, key) in pipeline.buffers.iter().zip(&keys) {
             let guarded = match key.and_then(|key| kept.remove(&key)) {
                 Some(guarded) => guarded,
                 None => {
-                    let guarded = Guarded::new(buffer, &context.stream)?;
+                    let guarded = Guarded::new(buffer, bands, &context.stream)?;
                     fill(context, support, &guarded, buffer, pipeline, &all)?;
                     guarded
                 }

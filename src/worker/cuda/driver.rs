@@ -226,6 +226,22 @@ pub fn make_current(device: Device) -> Result<(), CudaError> {
     check(unsafe { sys::cuCtxSetCurrent(context) }, "the GPU cannot be used")
 }
 
+/// Opens the GPU `uuid` for as long as the process lives, without waiting for anything there.
+///
+/// # Errors
+/// It cannot be used, or is set to be used by one process at a time, which is to be another one.
+pub fn hold(uuid: &str) -> Result<(), Failure> {
+    start()?;
+    let mut devices = Device::all()?.into_iter();
+    let device = devices.find(|device| device.uuid().is_ok_and(|found| found.eq_ignore_ascii_case(uuid)));
+    let device =
+        device.ok_or_else(|| unsupported(format!("the GPU {uuid} is not one of those that this process sees")))?;
+    if device.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE)? != 0 {
+        return Err(unsupported("the GPU is set to be used by one process alone".to_owned()));
+    }
+    Ok(make_current(device)?)
+}
+
 /// Gives up the primary context of `device` after [`make_current`], with all that it holds.
 pub fn release(device: Device) {
     // SAFETY: the device is one of the driver's and was retained once; nothing made in the context is used later.

@@ -13,9 +13,28 @@ use crate::model::protocol::{Failure, FailureKind};
 use crate::worker::element::Elements;
 use crate::worker::memory::{self, MemoryError, Poison};
 
-/// Bytes of each guard band: more than a tile of a kernel that runs over the end. Buffers start at a multiple of it from
-/// the start of their region, which the driver aligns to 256 bytes at least.
+/// Bytes of each guard band, at least; behind an input it is longer, see [`memory::bytes_behind`]. Buffers start at a
+/// multiple of it from the start of their region, which the driver aligns to 256 bytes at least.
 pub const GUARD_BYTES: usize = 64 * 1024;
+
+/// What lies around buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bands {
+    /// NaN on either side, which no kernel may change.
+    Guarded,
+    /// Nothing of ours: a tool watches for accesses there.
+    None,
+}
+
+impl Bands {
+    /// Bytes before `buffer` and behind it.
+    fn around(self, buffer: &Buffer) -> (usize, usize) {
+        match self {
+            Bands::Guarded => (GUARD_BYTES, memory::bytes_behind(buffer, GUARD_BYTES)),
+            Bands::None => (0, 0),
+        }
+    }
+}
 
 /// What the driver keeps for itself, e.g. for the local memory of kernels.
 const RESERVE_BYTES: u64 = 64 << 20;
@@ -192,36 +211,39 @@ pub struct Guarded {
     name: String,
     dtype: DType,
     region: Region,
+    /// Bytes before the first element.
+    offset: usize,
     bytes: usize,
 }
 
 impl Guarded {
     /// Bytes of the region that `buffer` gets.
-    pub fn region_bytes(buffer: &Buffer) -> u128 {
-        buffer.bytes() + 2 * GUARD_BYTES as u128
+    pub fn region_bytes(buffer: &Buffer, bands: Bands) -> u128 {
+        let (before, behind) = bands.around(buffer);
+        buffer.bytes() + (before + behind) as u128
     }
 
     /// Memory for `buffer`, its bands filled.
     ///
     /// # Errors
     /// The driver refuses.
-    pub fn new(buffer: &Buffer, stream: &Stream) -> Result<Guarded, Failure> {
+    pub fn new(buffer: &Buffer, bands: Bands, stream: &Stream) -> Result<Guarded, Failure> {
         let too_large = |_| Failure {
             kind: FailureKind::OutOfMemory,
             stage: None,
             message: format!("`{}` has {} bytes, more than there are addresses", buffer.name, buffer.bytes()),
         };
         let bytes = usize::try_from(buffer.bytes()).map_err(too_large)?;
-        let region = Region::new(usize::try_from(Guarded::region_bytes(buffer)).map_err(too_large)?)?;
-        for start in [0, GUARD_BYTES + bytes] {
-            region.fill(start, GUARD_BYTES, Poison::Guard as u16, stream)?;
-        }
-        Ok(Guarded { name: buffer.name.clone(), dtype: buffer.dtype, region, bytes })
+        let region = Region::new(usize::try_from(Guarded::region_bytes(buffer, bands)).map_err(too_large)?)?;
+        let (before, behind) = bands.around(buffer);
+        region.fill(0, before, Poison::Guard as u16, stream)?;
+        region.fill(before + bytes, behind, Poison::Guard as u16, stream)?;
+        Ok(Guarded { name: buffer.name.clone(), dtype: buffer.dtype, region, offset: before, bytes })
     }
 
     /// Address of the first element, for kernels.
     pub const fn address(&self) -> CUdeviceptr {
-        self.region.address() + GUARD_BYTES as CUdeviceptr
+        self.region.address() + self.offset as CUdeviceptr
     }
 
     /// Type of its elements.
@@ -239,17 +261,19 @@ impl Guarded {
     /// # Errors
     /// The driver refuses.
     pub fn poison(&self, poison: Poison, stream: &Stream) -> Result<(), CudaError> {
-        self.region.fill(GUARD_BYTES, self.bytes, poison as u16, stream)
+        self.region.fill(self.offset, self.bytes, poison as u16, stream)
     }
 
-    /// Checks that nothing was written beside the buffer.
+    /// Checks that nothing was written beside the buffer, up to [`GUARD_BYTES`] away.
     ///
     /// # Errors
     /// Something was, or a kernel before failed.
     pub fn check_bands(&self, stream: &Stream) -> Result<(), Failure> {
-        let (mut before, mut after) = (vec![0u8; GUARD_BYTES], vec![0u8; GUARD_BYTES]);
+        let end = self.offset + self.bytes;
+        let mut before = vec![0u8; self.offset];
+        let mut after = vec![0u8; GUARD_BYTES.min(self.region.bytes() - end)];
         self.region.download(0, &mut before, stream)?;
-        self.region.download(GUARD_BYTES + self.bytes, &mut after, stream)?;
+        self.region.download(end, &mut after, stream)?;
         let checked: Result<(), MemoryError> = memory::check_bands(&self.name, self.dtype, self.bytes, &before, &after);
         Ok(checked?)
     }
@@ -259,7 +283,7 @@ impl Guarded {
     /// # Errors
     /// A kernel before failed, or the driver refuses.
     pub fn download(&self, first: usize, count: usize, stream: &Stream) -> Result<Downloaded, CudaError> {
-        let start = GUARD_BYTES + first * self.dtype.bytes() as usize;
+        let start = self.offset + first * self.dtype.bytes() as usize;
         match self.dtype {
             DType::Float32 => {
                 let mut values = vec![0.0f32; count];

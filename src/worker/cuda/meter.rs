@@ -3,7 +3,10 @@
 //! Timed: between two events on the context's stream, the first recorded before the first stage and the second after
 //! the last one of every stream. A kernel of mlarun's own holds the stream until everything is queued, so that the host's
 //! part of launching is not in the interval. In it: the GPU's part of starting each stage and of ordering streams, which
-//! the launch overhead reports.
+//! the launch overhead reports. The clock is read around that interval: cycles over time of every multiprocessor, from just
+//! before the first event to just after the second.
+//!
+//! Before a cold sample, what evicts the caches has come to its end, so that no launch shares the GPU with it.
 //!
 //! Where launches are made one after the other (profilers and sanitizers do that, and CUDA_LAUNCH_BLOCKING=1), holding a
 //! stream would wait for ever: it is then left out, as well as where MLARUN_NO_BLOCKING=1 says so. The holding kernel
@@ -12,23 +15,17 @@
 use super::driver::{Context, Event};
 use super::error::{CudaError, internal};
 use super::memory::{self, Region, Shared};
-use super::support::Support;
+use super::support::{MARKS_BYTES, Support};
 use super::tools;
 use crate::model::protocol::Failure;
 use crate::worker::median::Series;
 
 /// Calls that may wait behind a held stream. More could fill the driver's queue, which then waits for the GPU.
-pub const MOST_HELD: usize = 28;
+pub const MOST_HELD: usize = 24;
 /// A held stream goes on by itself after this long.
 const HOLD_LIMIT_NS: u64 = 2_000_000_000;
-/// The clock is read over this long.
-const CLOCK_WINDOW_NS: u64 = 20_000;
 /// Readings that are kept; later ones take the place of the earliest.
 const READINGS: usize = 1024;
-/// One sample in this many is followed by a reading, once there are a few.
-const READ_EVERY: u64 = 8;
-/// Each of the first samples is followed by a reading.
-const FIRST_READ: u64 = 32;
 
 /// Numbers that host and GPU share.
 const TICKET: usize = 0;
@@ -44,8 +41,10 @@ pub struct Meter {
     may_hold: bool,
     flush: Option<Region>,
     flushes: u32,
+    /// Marks of the multiprocessors before and after a sample.
+    marks: [Region; 2],
     readings: Region,
-    /// Samples since the readings were last taken, and readings.
+    /// Samples so far, and since the readings were last taken.
     samples: u64,
     read: usize,
 }
@@ -64,6 +63,7 @@ impl Meter {
             may_hold: !tools::serialise_launches(std::env::vars_os()),
             flush: None,
             flushes: 0,
+            marks: [Region::new(MARKS_BYTES)?, Region::new(MARKS_BYTES)?],
             readings: Region::new(READINGS * size_of::<f64>())?,
             samples: 0,
             read: 0,
@@ -82,13 +82,15 @@ impl Meter {
         Ok(())
     }
 
-    /// Evicts the caches.
+    /// Evicts the caches, and waits until that is over.
     ///
     /// # Errors
     /// The driver refuses.
     pub fn evict(&mut self, context: &Context, support: &Support) -> Result<(), CudaError> {
         self.flushes = self.flushes.wrapping_add(1);
-        self.flush.as_ref().map_or(Ok(()), |region| support.flush(context, region, self.flushes))
+        let Some(region) = &self.flush else { return Ok(()) };
+        support.flush(context, region, self.flushes)?;
+        context.stream.synchronize()
     }
 
     /// Nanoseconds that what `queue` queues takes; it makes `operations` calls, [`MOST_HELD`] at most for the stream to
@@ -129,14 +131,16 @@ impl Meter {
         support: &Support,
         queue: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<(), MeterError> {
+        // No mark of this turn may be there yet: the first turn is 1.
+        self.samples += 1;
+        let [before, after] = &self.marks;
+        support.mark(context, before, self.samples)?;
         self.start.record(&context.stream)?;
         queue().map_err(MeterError::Failed)?;
         self.end.record(&context.stream)?;
-        if self.samples < FIRST_READ || self.samples.is_multiple_of(READ_EVERY) {
-            support.clock(context, &self.readings, self.read % READINGS, CLOCK_WINDOW_NS)?;
-            self.read += 1;
-        }
-        self.samples += 1;
+        support.mark(context, after, self.samples)?;
+        support.clock(context, [before, after], self.samples, &self.readings, self.read % READINGS)?;
+        self.read += 1;
         Ok(())
     }
 
@@ -146,10 +150,11 @@ impl Meter {
     /// A kernel before failed, or the driver refuses.
     pub fn sm_mhz(&mut self, context: &Context) -> Result<Option<f64>, CudaError> {
         let mut readings = vec![0.0f64; self.read.min(READINGS)];
-        (self.samples, self.read) = (0, 0);
+        self.read = 0;
         self.readings.download(0, &mut readings, &context.stream)?;
         let mut series = Series::with_capacity(readings.len());
-        readings.iter().for_each(|reading| series.push(*reading));
+        // Nothing was read where no multiprocessor ran a block of both marks.
+        readings.iter().filter(|reading| **reading > 0.0).for_each(|reading| series.push(*reading));
         Ok((series.len() > 0).then(|| series.median()))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! From the bottom up: [`library`] (is it there), [`error`] (what an error means), [`driver`] (context, streams, events,
 //! graphs), [`limits`] (what can be launched), [`module`], [`memory`], [`launch`], [`support`] (mlarun's own kernels),
-//! [`buffers`], [`reference`](mod@reference), [`meter`] (times), [`rig`]; and beside them
+//! [`buffers`], [`reference`](mod@reference), [`meter`] (times), [`load`](mod@load), [`rig`]; and beside them
 //! [`probe`](mod@probe), [`nvrtc`] and [`tools`].
 //!
 //! Clocks, power and modes of a GPU are never touched here.
@@ -13,6 +13,7 @@ mod error;
 mod launch;
 mod library;
 mod limits;
+mod load;
 mod memory;
 mod meter;
 mod module;
@@ -38,6 +39,14 @@ use crate::model::protocol::{Candidate, Check, CompileRequest, Failure, GpuReque
 /// There is no driver.
 pub fn probe(answer: &mut Answer) -> Result<(), Failure> {
     probe::run(answer)
+}
+
+/// Opens the GPU for as long as the process lives.
+///
+/// # Errors
+/// It cannot be used, or only one process may use it.
+pub fn hold(gpu: &GpuRequest) -> Result<(), Failure> {
+    driver::hold(&gpu.uuid)
 }
 
 /// Tells which compiler there is.
@@ -73,6 +82,17 @@ pub fn measure(
     let loaded = rig::load(&context, launchable)?;
     let mut rig = rig::Rig::prepare(answer, &context, &support, &launchable.pipeline, &loaded, check)?;
     measurement.take(answer, &mut rig)
+}
+
+/// Keeps a GPU busy for `ns`, and tells the clock of the second half.
+///
+/// # Errors
+/// The GPU cannot be used.
+pub fn load(answer: &mut Answer, gpu: &GpuRequest, ns: u64) -> Result<(), Failure> {
+    answer.phase(Phase::Load, None)?;
+    let context = Context::open(&gpu.uuid)?;
+    let support = Support::load(&gpu.support)?;
+    load::run(answer, &context, &support, ns)
 }
 
 /// Times candidates on a GPU.

@@ -5,7 +5,7 @@ use super::buffers::{Buffers, contraction};
 use super::driver::{self, Context};
 use super::memory::{Guarded, Region};
 use super::support::{RawAttention, RawTensor, Support};
-use crate::model::pipeline::{Pipeline, Reference, ReferenceFormula};
+use crate::model::pipeline::{AsRead, Pipeline, Reference, ReferenceFormula};
 use crate::model::protocol::Failure;
 use crate::worker::reference::{ReferenceRows, Sizes};
 
@@ -27,17 +27,23 @@ pub fn evaluate(
     let dims = &pipeline.buffers[reference.output].dims;
     let columns = dims.last().copied().unwrap_or(1) as usize;
     let values = match &reference.formula {
-        ReferenceFormula::MlaAttention { q, qpe, z, kpe, w_uk, w_uv, scale, causal } => {
+        ReferenceFormula::MlaAttention { q, qpe, z, kpe, w_uk, w_uv, scale, causal, as_read } => {
             let tensors = [*q, *qpe, *z, *kpe, *w_uk, *w_uv];
-            let sizes = Sizes::new(pipeline, tensors, reference.output)?;
+            let sizes = Sizes::new(pipeline, tensors, as_read, reference.output)?;
+            let tensor = |index: usize| RawTensor::new(buffers.get(index));
+            let read = |index: Option<usize>| index.map_or(RawTensor::NONE, tensor);
+            let AsRead { qc, decompressed } = as_read;
+            let [key, value] = [decompressed.map(|read| read.key), decompressed.map(|read| read.value)];
             let attention = RawAttention {
-                tensors: tensors.map(|index| RawTensor::new(buffers.get(index))),
+                tensors: tensors.map(tensor),
+                as_read: [*qc, key, value].map(read),
                 h: sizes.h as i64,
                 s: sizes.s as i64,
                 t: sizes.t as i64,
                 d: sizes.d as i64,
                 k: sizes.k as i64,
                 p: sizes.p as i64,
+                n: sizes.n as i64,
                 scale: *scale,
                 causal: i64::from(*causal),
             };

@@ -8,6 +8,7 @@ use super::buffers::Buffers;
 use super::driver::{Context, Graph};
 use super::error::CudaError;
 use super::launch::{Launcher, Loaded, Work};
+use super::memory::Bands;
 use super::meter::{MOST_HELD, Meter, MeterError};
 use super::reference;
 use super::support::Support;
@@ -62,7 +63,8 @@ impl<'a> Rig<'a> {
         check: &Check,
     ) -> Result<Rig<'a>, Failure> {
         answer.phase(Phase::Inputs, None)?;
-        let buffers = Buffers::make(context, support, pipeline, None)?;
+        let bands = if check.without_bands { Bands::None } else { Bands::Guarded };
+        let buffers = Buffers::make(context, support, pipeline, bands, None)?;
         answer.phase(Phase::Reference, None)?;
         let expected = subject::expected(pipeline, check, |reference, rows| {
             reference::evaluate(context, support, pipeline, &buffers, reference, rows)
@@ -91,7 +93,7 @@ impl<'a> Rig<'a> {
     ) -> Result<Rig<'a>, Failure> {
         let pipeline = &candidate.launchable.pipeline;
         answer.phase(Phase::Inputs, None)?;
-        let buffers = Buffers::make(context, support, pipeline, previous)?;
+        let buffers = Buffers::make(context, support, pipeline, Bands::Guarded, previous)?;
         if candidate.stage.is_some() {
             buffers.fill_scratch(context, support, pipeline)?;
         }

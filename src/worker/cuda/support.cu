@@ -326,9 +326,12 @@ struct Tensor {
     i64 dtype;
 };
 
+// `qc`, `key` and `value` come from nowhere unless they are to be taken as a kernel reads them; the latter two are those of
+// the last n tokens.
 struct Attention {
     Tensor q, qpe, z, kpe, w_uk, w_uv;
-    i64 h, s, t, d, k, p;
+    Tensor qc, key, value;
+    i64 h, s, t, d, k, p, n;
     double scale;
     i64 causal;
 };
@@ -364,6 +367,7 @@ mlarun_attention(const Attention a, const u64 *rows, double *to, double *work) {
     i64 i = row % a.s, head = row / a.s % a.h, batch = row / a.s / a.h;
     i64 visible = a.causal ? a.t + i + 1 - a.s : a.t;
     visible = visible < 0 ? 0 : visible > a.t ? a.t : visible;
+    i64 old = a.t - a.n;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
     for (i64 c = warp; c < a.k; c += THREADS / 32) {
@@ -373,15 +377,22 @@ mlarun_attention(const Attention a, const u64 *rows, double *to, double *work) {
         }
         sum = warp_sum(sum);
         if (lane == 0) {
-            query[c] = sum;
+            query[c] = a.qc.from ? at(a.qc, row * a.k + c) : sum;
         }
     }
     __syncthreads();
     double largest = -__longlong_as_double(0x7FF0000000000000ll);
     for (i64 j = warp; j < visible; j += THREADS / 32) {
         double sum = 0.0;
-        for (i64 c = lane; c < a.k; c += 32) {
-            sum = fma(query[c], at(a.z, (batch * a.t + j) * a.k + c), sum);
+        if (j < old) {
+            for (i64 c = lane; c < a.k; c += 32) {
+                sum = fma(query[c], at(a.z, (batch * a.t + j) * a.k + c), sum);
+            }
+        } else {
+            i64 key = ((batch * a.n + j - old) * a.h + head) * a.d;
+            for (i64 e = lane; e < a.d; e += 32) {
+                sum = fma(at(a.q, row * a.d + e), at(a.key, key + e), sum);
+            }
         }
         for (i64 e = lane; e < a.p; e += 32) {
             sum = fma(at(a.qpe, row * a.p + e), at(a.kpe, (batch * a.t + j) * a.p + e), sum);
@@ -402,10 +413,10 @@ mlarun_attention(const Attention a, const u64 *rows, double *to, double *work) {
     total = block_reduce(total, false, shared);
     for (i64 c = threadIdx.x; c < a.k; c += THREADS) {
         double sum = 0.0;
-        for (i64 j = 0; j < visible; j++) {
+        for (i64 j = 0; j < visible && j < old; j++) {
             sum = fma(scores[j], at(a.z, (batch * a.t + j) * a.k + c), sum);
         }
-        context[c] = visible > 0 ? sum / total : 0.0;
+        context[c] = sum;
     }
     __syncthreads();
     for (i64 e = threadIdx.x; e < a.d; e += THREADS) {
@@ -413,7 +424,10 @@ mlarun_attention(const Attention a, const u64 *rows, double *to, double *work) {
         for (i64 c = 0; c < a.k; c++) {
             sum = fma(context[c], at(a.w_uv, (head * a.k + c) * a.d + e), sum);
         }
-        out[e] = sum;
+        for (i64 j = old; j < visible; j++) {
+            sum = fma(scores[j], at(a.value, ((batch * a.n + j - old) * a.h + head) * a.d + e), sum);
+        }
+        out[e] = visible > 0 ? sum / total : 0.0;
     }
 }
 
@@ -445,18 +459,47 @@ extern "C" __global__ void mlarun_hold(const volatile u32 *ticket, u32 awaited, 
     }
 }
 
-// Clock of this multiprocessor in MHz, over `window` nanoseconds between two ticks of the timer.
-extern "C" __global__ void mlarun_clock(double *mhz, u64 window) {
-    u64 start = nanoseconds(), first = start, last;
-    for (int turn = 0; turn < 100000 && first == start; turn++) {
-        first = nanoseconds();
+// Time and cycle of a multiprocessor in the turn-th sample.
+struct Mark {
+    u64 turn, time;
+    i64 cycle;
+};
+
+// Multiprocessors that marks have room for.
+#define MARKS 1024
+
+// Marks every multiprocessor that a block of it runs on.
+extern "C" __global__ void mlarun_mark(Mark *marks, u64 turn) {
+    u32 multiprocessor;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
+    if (multiprocessor < MARKS) {
+        marks[multiprocessor] = {turn, nanoseconds(), clock64()};
     }
-    i64 first_cycle = clock64();
-    do {
-        last = nanoseconds();
-    } while (last - first < window);
-    i64 cycles = clock64() - first_cycle;
-    *mhz = (double)cycles * 1000.0 / (double)(last - first);
+}
+
+// Clock in MHz between two marks of the same turn, over all multiprocessors that have both; 0 where none has.
+extern "C" __global__ void mlarun_clock(const Mark *before, const Mark *after, u64 turn, double *mhz) {
+    __shared__ double cycles[THREADS], time[THREADS];
+    double my_cycles = 0.0, my_time = 0.0;
+    for (int index = threadIdx.x; index < MARKS; index += THREADS) {
+        Mark first = before[index], last = after[index];
+        if (first.turn == turn && last.turn == turn && last.time > first.time) {
+            my_cycles += (double)(last.cycle - first.cycle);
+            my_time += (double)(last.time - first.time);
+        }
+    }
+    cycles[threadIdx.x] = my_cycles;
+    time[threadIdx.x] = my_time;
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+            cycles[threadIdx.x] += cycles[threadIdx.x + half];
+            time[threadIdx.x] += time[threadIdx.x + half];
+        }
+    }
+    if (threadIdx.x == 0) {
+        *mhz = time[0] > 0.0 ? cycles[0] * 1000.0 / time[0] : 0.0;
+    }
 }
 
 extern "C" __global__ void mlarun_empty() {}

@@ -40,6 +40,11 @@ pub const fn dtype_number(dtype: DType) -> i32 {
 /// The number 1 in place of an operand.
 const ONE: i32 = 4;
 
+/// Multiprocessors that marks have room for.
+const MARKS: usize = 1024;
+/// Bytes of the marks of one moment: three numbers of eight bytes for each multiprocessor.
+pub const MARKS_BYTES: usize = MARKS * 3 * 8;
+
 /// Functions of the loaded support code.
 pub struct Support {
     fill: Function,
@@ -49,6 +54,7 @@ pub struct Support {
     attention: Function,
     flush: Function,
     hold: Function,
+    mark: Function,
     clock: Function,
     pub empty: Function,
 }
@@ -137,6 +143,9 @@ pub struct RawTensor {
 }
 
 impl RawTensor {
+    /// There is none.
+    pub const NONE: RawTensor = RawTensor { from: 0, dtype: 0 };
+
     /// All elements of a buffer.
     pub fn new(buffer: &Guarded) -> RawTensor {
         RawTensor { from: buffer.address(), dtype: i64::from(dtype_number(buffer.dtype())) }
@@ -149,12 +158,16 @@ impl RawTensor {
 pub struct RawAttention {
     /// q, qpe, z, kpe, w_uk, w_uv.
     pub tensors: [RawTensor; 6],
+    /// qc, key, value, where they are taken as the kernel reads them.
+    pub as_read: [RawTensor; 3],
     pub h: i64,
     pub s: i64,
     pub t: i64,
     pub d: i64,
     pub k: i64,
     pub p: i64,
+    /// Tokens of `key` and `value`.
+    pub n: i64,
     pub scale: f64,
     pub causal: i64,
 }
@@ -192,6 +205,7 @@ impl Support {
             attention: function("mlarun_attention")?,
             flush: function("mlarun_flush")?,
             hold: function("mlarun_hold")?,
+            mark: function("mlarun_mark")?,
             clock: function("mlarun_clock")?,
             empty: function("mlarun_empty")?,
         })
@@ -322,13 +336,33 @@ impl Support {
         run(context, self.hold, SINGLE, &parameters)
     }
 
-    /// Writes the clock of a multiprocessor in MHz, as seen over `window_ns`, to the number `index` of `to`.
+    /// Notes time and cycle of every multiprocessor in `marks`, which has [`MARKS_BYTES`], for the sample `turn`.
     ///
     /// # Errors
     /// The driver refuses.
-    pub fn clock(&self, context: &Context, to: &Region, index: usize, window_ns: u64) -> Result<(), CudaError> {
+    pub fn mark(&self, context: &Context, marks: &Region, turn: u64) -> Result<(), CudaError> {
+        let to = marks.address();
+        let one_each = Configuration { grid: [context.limits.multiprocessors, 1, 1], ..SINGLE };
+        run(context, self.mark, one_each, &[parameter(&to), parameter(&turn)])
+    }
+
+    /// Writes the clock in MHz between the marks of the sample `turn`, the mean over the multiprocessors, to the number
+    /// `index` of `to`.
+    ///
+    /// # Errors
+    /// The driver refuses.
+    pub fn clock(
+        &self,
+        context: &Context,
+        [before, after]: [&Region; 2],
+        turn: u64,
+        to: &Region,
+        index: usize,
+    ) -> Result<(), CudaError> {
         let to = to.address() + (index * size_of::<f64>()) as CUdeviceptr;
-        run(context, self.clock, SINGLE, &[parameter(&to), parameter(&window_ns)])
+        let (before, after) = (before.address(), after.address());
+        let parameters = [parameter(&before), parameter(&after), parameter(&turn), parameter(&to)];
+        run(context, self.clock, blocks(1), &parameters)
     }
 }
 
@@ -368,12 +402,13 @@ mod tests {
     fn structures_have_the_layout_of_the_device_code() {
         assert_eq!(size_of::<RawGroup>(), 8 * (1 + MAX_LETTERS + 3 * MAX_LETTERS));
         assert_eq!(size_of::<RawContraction>(), 9 * 8 + 4 * 4 + 4 * size_of::<RawGroup>());
-        assert_eq!(size_of::<RawAttention>(), 6 * 16 + 8 * 8);
+        assert_eq!(size_of::<RawAttention>(), 9 * 16 + 9 * 8);
         let source = crate::model::protocol::SUPPORT_SOURCE;
         assert!(source.contains(&format!("#define MAX_LETTERS {MAX_LETTERS}\n")));
         assert!(source.contains(&format!("#define TILE_ROWS {TILE_ROWS}\n")));
         assert!(source.contains(&format!("#define TILE_COLUMNS {TILE_COLUMNS}\n")));
         assert!(source.contains(&format!("#define THREADS {THREADS}\n")));
+        assert!(source.contains(&format!("#define MARKS {MARKS}\n")));
         assert!(source.contains("FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2, FLOAT64 = 3, ONE = 4"));
     }
 
