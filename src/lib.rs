@@ -39,6 +39,8 @@ pub mod diagnostic;
 pub mod execute;
 pub mod expr;
 mod failpoint;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod manifest;
 pub mod model;
 pub mod plan;

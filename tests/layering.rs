@@ -17,7 +17,7 @@ const LAYERS: &[&[&str]] = &[
     &["backend", "device", "profiler", "store", "worker"],
     &["execute", "report"],
     &["recording"],
-    &["app"],
+    &["app", "fuzz"],
     &["cli"],
 ];
 

@@ -78,15 +78,15 @@ impl Project {
     /// One of them cannot be made or written to.
     pub fn check_cache(&self) -> Result<(), CacheError> {
         let cache = self.cache();
-        for name in ["reference", "devices", "support"] {
-            let folder = cache.join(name);
-            atomic::check_below(&cache, &folder).map_err(|error| CacheError { folder, error })?;
-        }
         for folder in [cache.clone(), cache.join("builds"), cache.join("kernel-autotune")] {
             let made = atomic::check_below(&cache, &folder)
                 .and_then(|()| fs::create_dir_all(&folder))
                 .and_then(|()| tempfile::tempfile_in(&folder));
             made.map_err(|error| CacheError { folder, error })?;
+        }
+        for name in ["reference", "devices", "support"] {
+            let folder = cache.join(name);
+            atomic::check_below(&cache, &folder).map_err(|error| CacheError { folder, error })?;
         }
         Ok(())
     }

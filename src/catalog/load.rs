@@ -45,6 +45,14 @@ impl Catalog {
         catalog
     }
 
+    /// Nothing but a package in `folder` (relative to `root`, where its sources lie), whose `kernel.toml` holds `bytes`.
+    pub(crate) fn of_one(root: &Path, folder: &Path, language: Language, bytes: Vec<u8>) -> Catalog {
+        let files = Files::new(root.canonicalize().unwrap_or_else(|_| root.to_owned()));
+        let mut catalog = Catalog { kernels: BTreeMap::new(), stray: Vec::new(), files, interner: Interner::default() };
+        catalog.insert(folder, language, bytes);
+        catalog
+    }
+
     /// The folders in `folder` (both relative to `root`), by name, without hidden and shared ones.
     fn folders(&mut self, root: &Path, folder: &Path) -> Vec<std::path::PathBuf> {
         let full = root.join(folder);
@@ -92,18 +100,23 @@ impl Catalog {
 
     fn add(&mut self, root: &Path, folder: &Path, language: Language) {
         let path = folder.join(PACKAGE);
+        match std::fs::read(root.join(&path)) {
+            Ok(bytes) => self.insert(folder, language, bytes),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                self.stray(folder, format!("the folder has no {PACKAGE}"));
+            }
+            Err(error) => self.stray(&path, format!("the file cannot be read: {error}")),
+        }
+    }
+
+    /// Adds the package in `folder`, whose `kernel.toml` holds `bytes`.
+    fn insert(&mut self, folder: &Path, language: Language, bytes: Vec<u8>) {
+        let path = folder.join(PACKAGE);
         let design = folder.file_name().unwrap_or_default().to_string_lossy();
         let layer = folder.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
         let (kernel, version) = match kernel_and_version(&design) {
             Ok(named) => named,
             Err(problem) => return self.stray(folder, problem),
-        };
-        let bytes = match std::fs::read(root.join(&path)) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return self.stray(folder, format!("the folder has no {PACKAGE}"));
-            }
-            Err(error) => return self.stray(&path, format!("the file cannot be read: {error}")),
         };
         let id = KernelId { kernel: kernel.to_owned(), version, language };
         let (layer, folder) = (layer.into_owned(), folder.to_owned());

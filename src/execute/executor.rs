@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::io::{BufRead, BufReader, Read, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -202,7 +202,8 @@ impl Worker {
         let stderr = child.stderr.take().expect("stderr is piped");
         let (sender, lines) = channel();
         std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let mut stdout = BufReader::new(stdout);
+            while let Some(line) = next_line(&mut stdout) {
                 if sender.send(line).is_err() {
                     break;
                 }
@@ -246,6 +247,16 @@ impl Drop for Worker {
     }
 }
 
+/// The next line of a stream, without its end: of one that never ends, as much as the longest line of an answer may have.
+fn next_line(stream: &mut impl BufRead) -> Option<String> {
+    /// Samples by the million are no longer than this.
+    const LONGEST: u64 = 1 << 26;
+    let mut line = Vec::new();
+    let read = stream.take(LONGEST).read_until(b'\n', &mut line).ok()?;
+    line.pop_if(|last| *last == b'\n');
+    (read > 0).then(|| String::from_utf8_lossy(&line).into_owned())
+}
+
 /// The last bytes of a stream, which is read to its end.
 fn tail(mut stream: impl Read) -> String {
     const KEPT: usize = 4096;
@@ -258,7 +269,8 @@ fn tail(mut stream: impl Read) -> String {
     String::from_utf8_lossy(last.make_contiguous()).trim().to_owned()
 }
 
-fn parse(text: &str) -> Result<Line, Failure> {
+/// One line of an answer.
+pub(crate) fn parse(text: &str) -> Result<Line, Failure> {
     let broken = |message| Failure { kind: FailureKind::Internal, stage: None, message };
     let line = serde_json::from_str(text)
         .map_err(|error| broken(format!("the worker answered with a line that is none of the protocol's: {error}")))?;
@@ -319,4 +331,23 @@ fn last_words(said: &str) -> String {
 fn signal_name(signal: i32) -> String {
     let name = signal_hook::low_level::signal_name(signal);
     name.map_or_else(|| format!("signal {signal}"), |name| format!("{name} (signal {signal})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_whatever_bytes_they_hold() {
+        let mut stream = &b"{}\n\n\xff\nlast"[..];
+        let lines: Vec<String> = std::iter::from_fn(|| next_line(&mut stream)).collect();
+        assert_eq!(lines, ["{}", "", "\u{fffd}", "last"]);
+    }
+
+    #[test]
+    fn a_line_that_never_ends_is_cut() {
+        let mut endless = BufReader::new(std::io::repeat(b'x'));
+        let line = next_line(&mut endless).expect("there is one");
+        assert!(parse(&line).is_err());
+    }
 }

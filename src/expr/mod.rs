@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use cel::common::ast::Expr as Ast;
+use cel::common::ast::{EntryExpr, Expr as Ast, IdedEntryExpr};
 use cel::common::types::{CelBool, CelDouble, CelInt, CelString};
 use cel::common::value::CowVal;
 use cel::context::VariableResolver;
@@ -17,6 +17,10 @@ use cel::extractors::Arguments;
 use cel::{Context, ExecutionError, IdedExpr, ParseErrors, Program};
 
 use crate::model::{Choices, DType, Value};
+
+/// Bytes of the longest expression. What is parsed, searched and evaluated by recursion is bounded by it: a chain of
+/// operators is as deep as it is long.
+const LONGEST: usize = 1000;
 
 /// Names of the functions that [`Scope::new`] adds to CEL's own.
 pub const FUNCTIONS: [&str; 5] = ["ceil_div", "max", "min", "size_of", "sqrt"];
@@ -171,10 +175,17 @@ impl FromStr for Expr {
     type Err = ParseError;
 
     fn from_str(source: &str) -> Result<Self, Self::Err> {
+        let refused = |reason: String| ParseError { source_text: source.to_owned(), reason, at: 0 };
+        if source.len() > LONGEST {
+            return Err(refused(format!("it has {} bytes, at most {LONGEST} are allowed", source.len())));
+        }
         if let Some(parsed) = Parsed::without_parser(source) {
             return Ok(Expr(Arc::new(parsed)));
         }
         let program = Program::compile(source).map_err(|errors| ParseError::first_of(source, &errors))?;
+        if loops(program.expression()) > 1 {
+            return Err(refused("it has a loop inside a loop".to_owned()));
+        }
         let references = program.references();
         let variables: BTreeSet<String> = references.variables().into_iter().map(str::to_owned).collect();
         let named = |name: &&str| name.starts_with(|first: char| first.is_ascii_alphabetic());
@@ -239,6 +250,30 @@ fn is_name(text: &str) -> bool {
     text.as_bytes().first().is_some_and(is_start)
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         && !RESERVED.contains(&text)
+}
+
+/// How deep loops (`all`, `exists`, `map`, …) stand in one another in `node`: the time of an evaluation is a power of it.
+fn loops(node: &IdedExpr) -> usize {
+    let deepest = |nodes: &mut dyn Iterator<Item = &IdedExpr>| nodes.map(loops).max().unwrap_or(0);
+    let entries = |entries: &[IdedEntryExpr]| {
+        let of = |entry: &IdedEntryExpr| match &entry.expr {
+            EntryExpr::StructField(field) => loops(&field.value),
+            EntryExpr::MapEntry(entry) => loops(&entry.key).max(loops(&entry.value)),
+        };
+        entries.iter().map(of).max().unwrap_or(0)
+    };
+    match &node.expr {
+        Ast::Unspecified | Ast::Ident(_) | Ast::Literal(_) => 0,
+        Ast::Select(select) => loops(&select.operand),
+        Ast::Call(call) => deepest(&mut call.args.iter().chain(call.target.as_deref())),
+        Ast::List(list) => deepest(&mut list.elements.iter()),
+        Ast::Map(map) => entries(&map.entries),
+        Ast::Struct(of) => entries(&of.entries),
+        Ast::Comprehension(each) => {
+            let parts = [&each.iter_range, &each.accu_init, &each.loop_cond, &each.loop_step, &each.result];
+            1 + deepest(&mut parts.into_iter())
+        }
+    }
 }
 
 /// Adds `(variable, field)` of every `variable.field` in `node`.
@@ -551,6 +586,45 @@ mod tests {
         assert_eq!(reason("s == "), "it ends too early");
         assert_eq!(reason("(s = 16)"), "token recognition error at: '= '");
         assert_eq!(reason("s == s t"), "`t` does not fit here");
+    }
+
+    #[test]
+    fn the_longest_chains_fit_the_stack_of_any_thread_and_longer_ones_are_refused() {
+        let long = |link: &str| {
+            let count = (LONGEST - 1) / link.len();
+            format!("1{}", link.repeat(count))
+        };
+        // Threads of a pool have 2 MiB.
+        let evaluates = move || {
+            for link in ["+1", "*s", ".a", "[1]", "?1:1", "||s"] {
+                let text = long(link);
+                assert!(text.len() <= LONGEST);
+                // With a value or without: it comes back.
+                let _ = text.parse::<Expr>().map(|expr| expr.eval(&Scope::new()));
+            }
+            for nested in ["(", "[", "-", "!", "{1:", "min("] {
+                assert!(nested.repeat(LONGEST / nested.len()).parse::<Expr>().is_err());
+            }
+        };
+        let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(evaluates).expect("a thread");
+        thread.join().expect("it ends well");
+        let chain: Expr = long("+1").parse().expect("it is as long as may be");
+        assert_eq!(chain.eval(&Scope::new()), Ok(Value::Int(500)));
+        let error = format!("{}+1", long("+1")).parse::<Expr>().expect_err("too long");
+        assert_eq!(error.reason, "it has 1001 bytes, at most 1000 are allowed");
+    }
+
+    #[test]
+    fn a_loop_may_not_stand_in_another() {
+        assert_eq!(eval("[1, 2].all(i, i < s) && [3].exists(i, i == 3)"), Ok(Value::Bool(true)));
+        for source in [
+            "[1].all(i, [1].all(j, i == j))",
+            "[[1].map(i, i)].map(i, i) == []",
+            "{'a': [1].filter(i, [1].exists_one(j, i == j))} == {}",
+            "min(1, [1].map(i, size([2].map(j, j)))[0]) == 1 || true",
+        ] {
+            assert_eq!(source.parse::<Expr>().expect_err(source).reason, "it has a loop inside a loop");
+        }
     }
 
     #[test]

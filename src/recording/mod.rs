@@ -26,6 +26,7 @@ use crate::model::record::Format;
 
 pub use entry::{Answered, Area, Build, Call, Entry, Header, HostEntry, Read, SessionEntry, StoredFile};
 pub use reader::Recording;
+pub(crate) use reader::read_text;
 pub use recorder::Recorder;
 pub use redact::Redactions;
 pub use replay::{RecordedBackend, Replayer};

@@ -1,7 +1,7 @@
 //! Reading a recording: every line checked, older ones brought up to date.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
+use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
@@ -41,17 +41,21 @@ impl Recording {
     }
 }
 
-/// Reads a recording from `source`, which messages call `path`.
+/// Reads a recording from the packed `source`, which messages call `path`.
 ///
 /// # Errors
 /// As [`Recording::read`].
 pub(super) fn read(source: impl std::io::Read, path: &Path) -> Result<Recording, RecordingError> {
-    let mut lines = Lines {
-        text: BufReader::new(GzDecoder::new(source).take(TEXT_LIMIT)),
-        path: path.to_owned(),
-        number: 0,
-        cut_short: false,
-    };
+    read_text(GzDecoder::new(source), path)
+}
+
+/// Reads the text of a recording, which messages call `path`.
+///
+/// # Errors
+/// As [`Recording::read`].
+pub(crate) fn read_text(text: impl std::io::Read, path: &Path) -> Result<Recording, RecordingError> {
+    let mut lines =
+        Lines { text: BufReader::new(text.take(TEXT_LIMIT)), path: path.to_owned(), number: 0, cut_short: false };
     let foreign = |reason: String| RecordingError::Foreign { path: path.to_owned(), reason };
     let first = match lines.next_line() {
         Ok(line) => line.ok_or_else(|| foreign("it is empty".to_owned()))?,
@@ -93,7 +97,7 @@ pub(super) fn read(source: impl std::io::Read, path: &Path) -> Result<Recording,
 
 /// The lines of an unpacked file.
 struct Lines<R> {
-    text: BufReader<std::io::Take<GzDecoder<R>>>,
+    text: BufReader<std::io::Take<R>>,
     path: PathBuf,
     number: usize,
     cut_short: bool,

@@ -158,6 +158,7 @@ fn what_dev_logs_refer_to_is_not_removed() {
     let project = Project::new();
     project.mlarun(&[MANIFEST, "--devlog-add"]).expect(0);
     project.mlarun(&["cache", "gc", "--max-size", "0"]).expect(0).prints("1 file,");
+    project.mlarun(&["cache", "gc", "--keep", "0h"]).expect(0).prints("0 files");
     assert_eq!(project.files("out/store/records/event").len(), 1);
 }
 
