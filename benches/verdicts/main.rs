@@ -113,7 +113,9 @@ fn name(world: &World) -> String {
     format!("{}{}", world.name, if world.kind == Kind::InStep { " (beyond the promise)" } else { "" })
 }
 
-/// With the digits that rates below 1 in 1,000 need.
+/// With the digits that rates within 1% of either end need.
 fn percent(share: f64) -> String {
-    if share > 0.0 && share < 0.01 { format!("{:.4}%", share * 100.0) } else { format!("{:.2}%", share * 100.0) }
+    let is_near_an_end = (share > 0.0 && share < 0.01) || (share > 0.99 && share < 1.0);
+    let decimals = if is_near_an_end { 4 } else { 2 };
+    format!("{:.decimals$}%", share * 100.0)
 }

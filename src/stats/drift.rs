@@ -38,7 +38,7 @@ pub struct Shift {
     pub before: f64,
     /// Geometric mean up to the next shift (or the end).
     pub after: f64,
-    /// Probability of such a shift, or a larger one, anywhere in the values between its neighbours, where there is none.
+    /// Probability of such a shift, or a larger one, at any place of the series where there is none.
     pub p: f64,
 }
 
@@ -49,11 +49,24 @@ impl Shift {
     }
 }
 
+impl DriftRule {
+    fn check(&self) -> Result<(), StatsError> {
+        let out = |what, value, allowed| Err(StatsError::OutOfRange { what, value, allowed });
+        match () {
+            () if !(self.p > 0.0 && self.p < 1.0) => out("the probability", self.p, "between 0 and 1, both excluded"),
+            () if !(self.change >= 0.0 && self.change.is_finite()) => out("the change", self.change, "at 0 or above"),
+            () if self.values < 2 => out("the number of values of a side", self.values as f64, "at 2 or above"),
+            () => Ok(()),
+        }
+    }
+}
+
 /// The shifts of a series of ratios, in the order of time.
 ///
 /// # Errors
-/// No ratio, or one that is not a positive number.
+/// No ratio, or one that is not a positive number. A rule that is none.
 pub fn shifts(ratios: &[f64], rule: &DriftRule) -> Result<Vec<Shift>, StatsError> {
+    rule.check()?;
     if ratios.is_empty() {
         return Err(StatsError::Empty);
     }
@@ -305,6 +318,14 @@ mod tests {
         assert!(matches!(refused(&[1.0, f64::NAN]), StatsError::NotFinite { index: 1, .. }));
         assert!(matches!(refused(&[1.0, 0.0]), StatsError::OutOfRange { .. }));
         assert!(matches!(refused(&[-1.0]), StatsError::OutOfRange { .. }));
+    }
+
+    #[test]
+    fn a_rule_that_is_none_is_refused() {
+        let refused = |rule| matches!(shifts(&[1.0; 60], &rule), Err(StatsError::OutOfRange { .. }));
+        assert!(refused(DriftRule { values: 1, ..DriftRule::default() }));
+        assert!(refused(DriftRule { p: 0.0, ..DriftRule::default() }));
+        assert!(refused(DriftRule { change: f64::NAN, ..DriftRule::default() }));
     }
 
     /// The statistic by its definition, pair by pair.
