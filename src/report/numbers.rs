@@ -4,7 +4,8 @@
 //! - Rounding comes first, then the unit is chosen: 999.996 us is 1.00 ms.
 //! - Zero has no sign.
 //! - A change is the change of speed, `previous time / current time - 1` (and for a rate, which is speed already,
-//!   `current / previous - 1`): "25.0% faster" and "+25.0%" say the same. Nothing is relative to zero.
+//!   `current / previous - 1`): "25.0% faster" and "+25.0%" say the same. It is [`change`] alone that computes one.
+//!   Nothing is relative to zero.
 
 use crate::diagnostic::plain;
 
@@ -24,10 +25,15 @@ pub fn fixed(value: Option<f64>, decimals: usize) -> String {
     }
 }
 
-/// `value` with two decimals, or as many as show three digits of a smaller one (0.0123; at most 9 decimals).
+/// `value` with two decimals, or as many as show three digits of a smaller one (0.0123; at most 9 decimals), which are counted
+/// after rounding: 0.09996 is 0.100.
 pub fn three_digits(value: Option<f64>) -> String {
-    let magnitude = value.filter(|value| *value != 0.0).map_or(0.0, |value| value.abs().log10().floor());
-    fixed(value, (2.0 - magnitude.min(0.0)).min(9.0) as usize)
+    // Rounded to three digits, as text, so that the exponent is that of what will be read.
+    let exponent = value.filter(|value| value.is_finite() && *value != 0.0).and_then(|value| {
+        let text = format!("{value:.2e}");
+        text.split_once('e').and_then(|(_, exponent)| exponent.parse::<i32>().ok())
+    });
+    fixed(value, (2 - exponent.unwrap_or(0).min(0)).min(9).unsigned_abs() as usize)
 }
 
 /// A time in microseconds, two decimals.
@@ -60,7 +66,13 @@ pub fn percent(value: Option<f64>) -> String {
 
 /// Change of a time: `Y% faster`, `Y% slower`, or `0.0%`.
 pub fn change_of_time(previous: Option<f64>, current: Option<f64>) -> String {
-    let Some(percent) = change(current, previous) else { return ABSENT.to_owned() };
+    change_of_speed(change(current, previous))
+}
+
+/// A change of speed as a fraction (0.25 is a quarter faster), such as a verdict is made from: `Y% faster`, `Y% slower`,
+/// or `0.0%`.
+pub fn change_of_speed(fraction: Option<f64>) -> String {
+    let Some(percent) = percent_number(fraction) else { return ABSENT.to_owned() };
     let magnitude = fixed(Some(percent.abs()), 1);
     match () {
         () if magnitude == "0.0" => "0.0%".to_owned(),
@@ -71,7 +83,7 @@ pub fn change_of_time(previous: Option<f64>, current: Option<f64>) -> String {
 
 /// Change of a rate or a percentage: `+Z%`, `-Z%`, or `0.0%`.
 pub fn change_of_rate(previous: Option<f64>, current: Option<f64>) -> String {
-    let Some(percent) = change(previous, current) else { return ABSENT.to_owned() };
+    let Some(percent) = percent_number(change(previous, current)) else { return ABSENT.to_owned() };
     let number = fixed(Some(percent), 1);
     match () {
         () if number == "0.0" => "0.0%".to_owned(),
@@ -80,10 +92,14 @@ pub fn change_of_rate(previous: Option<f64>, current: Option<f64>) -> String {
     }
 }
 
-/// `(to / from - 1)` in percent; `None` where either is missing or not positive.
+/// `to / from - 1`; `None` where either is missing or not positive.
 fn change(from: Option<f64>, to: Option<f64>) -> Option<f64> {
     let (from, to) = (from.filter(|value| *value > 0.0)?, to.filter(|value| *value > 0.0)?);
-    Some((to / from - 1.0) * 100.0).filter(|percent| percent.is_finite())
+    Some(to / from - 1.0)
+}
+
+fn percent_number(fraction: Option<f64>) -> Option<f64> {
+    fraction.map(|fraction| fraction * 100.0).filter(|percent| percent.is_finite())
 }
 
 fn unsigned_zero(text: String) -> String {
@@ -108,7 +124,8 @@ impl TimeUnit {
     /// The largest unit in which the smallest positive value of the column, rounded, is at least 1.
     pub fn of_column(ns: impl IntoIterator<Item = f64>) -> TimeUnit {
         let smallest = ns.into_iter().filter(|ns| ns.is_finite() && *ns > 0.0).fold(f64::INFINITY, f64::min);
-        let reaches_one = |unit: &TimeUnit| round2(smallest / unit.ns()) >= 1.0;
+        // The text decides, as no other rounding is sure to be its own.
+        let reaches_one = |unit: &TimeUnit| !unit.text(Some(smallest)).starts_with('0');
         Self::LARGEST_FIRST.into_iter().filter(|_| smallest.is_finite()).find(reaches_one).unwrap_or(TimeUnit::Ns)
     }
 
@@ -137,19 +154,18 @@ impl TimeUnit {
     }
 }
 
-/// A time by itself, with its unit: two decimals below a minute, minutes and seconds above.
+/// A time by itself, with its unit: two decimals below a minute, minutes and seconds from what is rounded to one.
 pub fn duration(ns: f64) -> String {
-    const MINUTE_NS: f64 = 60e9;
-    if ns.is_nan() || ns < MINUTE_NS {
-        let unit = TimeUnit::of_column([ns]);
-        return format!("{} {}", unit.text(Some(ns)), unit.symbol());
+    if !ns.is_finite() {
+        return ABSENT.to_owned();
+    }
+    let unit = TimeUnit::of_column([ns]);
+    let text = unit.text(Some(ns));
+    if unit != TimeUnit::S || ns < 59e9 || text.starts_with("59.") {
+        return format!("{text} {}", unit.symbol());
     }
     let seconds = (ns / 1e9).round();
     format!("{:.0} min {:.0} s", (seconds / 60.0).floor(), seconds % 60.0)
-}
-
-fn round2(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
 }
 
 /// A number of things: `1 run`, `2 runs`, `3 processes`.
@@ -224,8 +240,43 @@ mod tests {
         assert_eq!(TimeUnit::of_column([f64::NAN, 0.0]), TimeUnit::Ns);
     }
 
+    /// Half a unit of the last digit: what the text shows decides, not another way to round.
+    #[test]
+    fn the_unit_never_shows_less_than_one_of_itself() {
+        assert_eq!(TimeUnit::of_column([995_000.0]).text(Some(995_000.0)), "995.00");
+        assert_eq!(duration(994_900.0), "994.90 us");
+        assert_eq!(duration(999_600.0), "1.00 ms");
+        assert_eq!(duration(999.6), "1.00 us");
+        assert_eq!(duration(0.4), "0.40 ns");
+    }
+
+    #[test]
+    fn minutes_begin_where_seconds_are_rounded_to_sixty() {
+        assert_eq!(duration(59_994_000_000.0), "59.99 s");
+        assert_eq!(duration(59_996_000_000.0), "1 min 0 s");
+        assert_eq!(duration(60e9), "1 min 0 s");
+        assert_eq!(duration(119.6e9), "2 min 0 s");
+        assert_eq!(duration(f64::INFINITY), "--");
+        assert_eq!(duration(f64::NAN), "--");
+    }
+
+    #[test]
+    fn a_verdicts_effect_reads_like_the_change_of_its_times() {
+        assert_eq!(change_of_speed(Some(125.0 / 100.0 - 1.0)), change_of_time(Some(125.0), Some(100.0)));
+        assert_eq!(change_of_speed(Some(-0.2)), "20.0% slower");
+        assert_eq!(change_of_speed(Some(0.0004)), "0.0%");
+        assert_eq!(change_of_speed(Some(-0.0004)), "0.0%");
+        assert_eq!(change_of_speed(None), "--");
+        assert_eq!(change_of_speed(Some(f64::NAN)), "--");
+    }
+
     #[test]
     fn small_values_keep_three_digits() {
+        assert_eq!(three_digits(Some(0.099_96)), "0.100");
+        assert_eq!(three_digits(Some(0.999_6)), "1.00");
+        assert_eq!(three_digits(Some(-0.001)), "-0.00100");
+        assert_eq!(three_digits(Some(1e-30)), "0.000000000");
+        assert_eq!(three_digits(Some(1234.5)), "1234.50");
         assert_eq!(three_digits(Some(0.012_345)), "0.0123");
         assert_eq!(three_digits(Some(12.345)), "12.35");
         assert_eq!(three_digits(Some(0.0)), "0.00");
@@ -246,11 +297,22 @@ mod tests {
 
     proptest! {
         #[test]
+        fn a_time_is_shown_in_the_largest_unit_that_it_reaches(ns in 1e-3..1e13_f64) {
+            let text = duration(ns);
+            let (number, unit) = text.split_once(' ').unwrap();
+            let number: f64 = number.parse().unwrap();
+            prop_assert!(number >= 1.0 || unit == "ns", "{text}");
+            prop_assert!(number < 1000.0 || unit.starts_with("min"), "{text}");
+        }
+
+        #[test]
         fn no_text_shows_nan_or_minus_zero(value in prop::num::f64::ANY, other in prop::num::f64::ANY) {
             for text in [
                 fixed(Some(value), 2),
                 three_digits(Some(value)),
                 percent_of(Some(value)),
+                duration(value),
+                change_of_speed(Some(value)),
                 change_of_time(Some(value), Some(other)),
                 change_of_rate(Some(value), Some(other)),
             ] {

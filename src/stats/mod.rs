@@ -1,12 +1,18 @@
-//! Medians, quantiles and confidence intervals. Pure arithmetic on slices; no I/O, no unit, no verdict.
+//! Medians, quantiles, confidence intervals, and the verdicts that are made of them. Pure arithmetic; no I/O.
 //!
 //! Every function refuses NaN and infinities and returns none: a statistic that does not exist is a `None` or an error.
 
+mod drift;
 mod interval;
+mod proportion;
 mod quantile;
+mod student;
 mod summary;
+pub mod verdict;
 
+pub use drift::{DriftRule, Shift, shifts};
 pub use interval::{Interval, median_interval};
+pub use proportion::Proportion;
 pub use quantile::{interquartile_range, median, quantile, relative_spread};
 pub use summary::{Basis, Summary, summarize};
 

@@ -32,6 +32,7 @@ use crate::model::record::{FORMAT, Format, Record, RecordKind};
 
 pub use envelope::Fault;
 pub use facts::{Facts, Sets, Slot};
+pub(crate) use files::{RECORD, file_name};
 pub use index::Entry;
 pub use retention::{Collected, Policy};
 
