@@ -51,4 +51,5 @@ pub mod roofline;
 pub mod spanned;
 pub mod stats;
 pub mod store;
+pub mod timeline;
 pub mod worker;

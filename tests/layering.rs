@@ -10,7 +10,7 @@ use walkdir::WalkDir;
 const LAYERS: &[&[&str]] = &[
     &["failpoint", "model"],
     &["atomic", "diagnostic", "expr", "roofline", "stats"],
-    &["answers", "spanned"],
+    &["answers", "spanned", "timeline"],
     &["catalog", "conf"],
     &["manifest"],
     &["plan"],
@@ -28,7 +28,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("nvml_wrapper", &["device/nvml/"]),
     ("matrixmultiply", &["worker/"]),
     ("perf_event", &["worker/"]),
-    ("rusqlite", &["store/"]),
+    ("rusqlite", &["profiler/nsys/", "store/"]),
     ("handlebars", &["report/"]),
     ("indicatif", &["cli/"]),
     ("clap", &["cli/", "main.rs"]),
@@ -38,7 +38,7 @@ const CONFINED: &[(&str, &[&str])] = &[
 ];
 
 /// Modules that do no I/O and know no clock and no environment.
-const PURE: &[&str] = &["expr", "model", "plan", "roofline", "stats"];
+const PURE: &[&str] = &["expr", "model", "plan", "roofline", "stats", "timeline"];
 
 /// Names of `std` that a pure module has no business with.
 const IMPURE: &[&str] =

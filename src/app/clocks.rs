@@ -8,7 +8,7 @@ use super::ClockRule;
 use super::experiment::{Control, Workspace};
 use crate::answers::{Answers, AnswersError};
 use crate::device::clocks::{self, ClocksError, Guard, Load};
-use crate::device::nvml::{Gpu, Nvml, NvmlError};
+use crate::device::nvml::{Gpu, Nvml, NvmlError, Xids};
 use crate::device::{lease, processes};
 use crate::execute::{Event, ExecuteError, Executor as _, Gauge, ProcessExecutor};
 use crate::manifest::{self, ClockPolicy};
@@ -27,6 +27,8 @@ pub(super) struct Held {
     guard: Option<Guard>,
     /// `None` on a CPU, and where NVML is not there.
     gpu: Option<Gpu>,
+    /// `None` also where the driver does not tell of faults.
+    xids: Option<Xids>,
     /// `None` on a CPU.
     pub telemetry: Option<Telemetry>,
 }
@@ -48,7 +50,11 @@ impl Gauge for Held {
             Err(error @ NvmlError::Lost { .. }) => Err(error.to_string()),
             // It has told before; what it does not tell now is absent from the record.
             Err(_) => Ok(None),
-            Ok(reading) => Ok(Some(Reading { processes: processes::others(&reading.processes), ..reading })),
+            Ok(reading) => Ok(Some(Reading {
+                processes: processes::others(&reading.processes),
+                xids: self.xids.as_ref().map(Xids::take).unwrap_or_default(),
+                ..reading
+            })),
         }
     }
 }
@@ -113,7 +119,8 @@ impl Workspace<'_> {
         let gpu = gpu.ok();
         let board = gpu.as_ref().map(Gpu::board).transpose().map_err(ClocksError::from)?.unwrap_or_default();
         let telemetry = Telemetry { clocks: state, board, ..Telemetry::default() };
-        Ok(Held { state, guard, gpu, telemetry: Some(telemetry) })
+        let xids = gpu.as_ref().and_then(|gpu| Xids::watch(gpu.uuid()));
+        Ok(Held { state, guard, gpu, xids, telemetry: Some(telemetry) })
     }
 
     fn answers(&self) -> Answers {

@@ -16,7 +16,6 @@ use crate::model::{Language, Mode};
 #[command(
     name = "mlarun",
     version,
-    args_conflicts_with_subcommands = true,
     arg_required_else_help = true,
     subcommand_negates_reqs = true,
     after_help = EXIT_CODES
@@ -79,7 +78,7 @@ pub enum ColorWhen {
 }
 
 /// Which experiments, and which of their runs.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct Selection {
     /// Override a manifest key, e.g. `shapes.s=[1,4]` or `modes=event` (may be repeated)
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -93,7 +92,7 @@ pub struct Selection {
 }
 
 /// `mlarun MANIFEST…`
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct RunArgs {
     /// Experiment manifests
     #[arg(value_name = "MANIFEST")]

@@ -68,6 +68,11 @@ pub fn main() -> ExitCode {
 
 fn dispatch(cli: Cli) -> Result<Exit, CliError> {
     let global = &cli.global;
+    if cli.command.is_some() && cli.run != args::RunArgs::default() {
+        return Err(CliError::usage(
+            "manifests and options of a run stand before a command; put them behind it, or leave the command out",
+        ));
+    }
     match cli.command {
         None => run::run(global, &cli.run),
         Some(Command::Run(args)) => run::run(global, &args),

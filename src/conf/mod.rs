@@ -1,7 +1,8 @@
-//! Configuration: device peaks, thresholds and the measuring protocol. Reads a project's `conf/` folder; the defaults are
+//! Configuration: device peaks, metric names, thresholds and the measuring protocol. Reads a project's `conf/` folder; the defaults are
 //! embedded in the program. Knows nothing of devices, runs or reports.
 
 mod devices;
+mod metrics;
 mod protocol;
 mod thresholds;
 
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 pub use devices::{DevicePeaks, Devices, Rate};
+pub use metrics::{CounterName, CounterRule, Metrics, Named};
 pub use protocol::{Annotation, Event, Flush, Limits, Protocol, Tune, WarmupConf};
 pub use thresholds::{
     Certainty, Decision, Focus, Healthy, Level, MetricName, MetricRule, RooflineRule, Thresholds, Unit, Verdict,
@@ -22,6 +24,7 @@ const SCHEMA: u32 = 1;
 #[derive(Debug, Clone)]
 pub struct Conf {
     pub devices: Devices,
+    pub metrics: Metrics,
     pub thresholds: Thresholds,
     pub protocol: Protocol,
 }
@@ -34,6 +37,7 @@ impl Conf {
     pub fn load(folder: &Path) -> Result<Conf, ConfError> {
         Ok(Conf {
             devices: read(folder, devices::FILE, devices::DEFAULT, devices::parse)?,
+            metrics: read(folder, metrics::FILE, metrics::DEFAULT, metrics::parse)?,
             thresholds: read(folder, thresholds::FILE, thresholds::DEFAULT, thresholds::parse)?,
             protocol: read(folder, protocol::FILE, protocol::DEFAULT, protocol::parse)?,
         })
@@ -47,6 +51,7 @@ impl Conf {
 pub fn texts(folder: &Path) -> Result<Vec<(&'static str, String)>, ConfError> {
     let files = [
         (devices::FILE, devices::DEFAULT),
+        (metrics::FILE, metrics::DEFAULT),
         (thresholds::FILE, thresholds::DEFAULT),
         (protocol::FILE, protocol::DEFAULT),
     ];
@@ -62,6 +67,7 @@ impl Default for Conf {
         let valid = "the embedded configuration is valid";
         Conf {
             devices: devices::parse(Path::new(devices::FILE), devices::DEFAULT).expect(valid),
+            metrics: metrics::parse(Path::new(metrics::FILE), metrics::DEFAULT).expect(valid),
             thresholds: thresholds::parse(Path::new(thresholds::FILE), thresholds::DEFAULT).expect(valid),
             protocol: protocol::parse(Path::new(protocol::FILE), protocol::DEFAULT).expect(valid),
         }
@@ -194,6 +200,7 @@ mod tests {
     fn another_schema_is_refused() {
         for (name, text) in [
             ("devices.toml", devices::DEFAULT),
+            ("metrics.toml", metrics::DEFAULT),
             ("thresholds.toml", thresholds::DEFAULT),
             ("protocol.toml", protocol::DEFAULT),
         ] {

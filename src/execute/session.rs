@@ -461,7 +461,7 @@ impl<'a> Session<'a> {
             Body::Annotation(_) | Body::Verification { .. } => None,
         });
         let clocks_locked = telemetry.clocks.held().is_some() && slips.is_empty();
-        telemetry.taints = slips.into_iter().chain(telemetry.company()).collect();
+        telemetry.taints = slips.into_iter().chain(telemetry.company()).chain(telemetry.faults()).collect();
         Environment { clocks_locked, telemetry: Some(telemetry), ..environment }
     }
 

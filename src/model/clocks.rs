@@ -87,6 +87,9 @@ pub struct Reading {
     /// Processes that compute on it and are none of mlarun's, by number; inside a container these are the host's numbers.
     #[serde(default)]
     pub processes: Vec<u32>,
+    /// Numbers of the faults (Xid) that its driver has reported since the reading before, where it reports any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub xids: Vec<u64>,
 }
 
 /// What a GPU is beside its model; the same for a whole session. What its driver does not tell is absent.
@@ -128,6 +131,12 @@ impl Telemetry {
         let was_seen = |reason: &&str| [&self.before, &self.after].iter().any(|reading| reading.has_reason(reason));
         let reasons = SLOWDOWNS.iter().filter(|reason| was_seen(reason));
         clock.into_iter().chain(reasons.map(|reason| format!("clocks were held down ({reason})"))).collect()
+    }
+
+    /// That the driver reported faults while it was measured, where it did.
+    pub fn faults(&self) -> Option<String> {
+        let numbers = self.after.xids.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+        (!numbers.is_empty()).then(|| format!("the driver reported a fault of the GPU (Xid {numbers})"))
     }
 
     /// That the GPU was shared, where it was.
@@ -178,6 +187,14 @@ mod tests {
         assert!(quiet.slips(Some(1501.0)).is_empty() && quiet.slips(None).is_empty());
         let found = Telemetry { after: slow, ..quiet }.slips(Some(1400.0));
         assert_eq!(found, ["the SM clock was 1400 MHz, not 1500", "clocks were held down (SW Power Cap)"]);
+    }
+
+    #[test]
+    fn a_fault_between_two_measurements_marks_neither() {
+        let faulty = Reading { xids: vec![79, 48], ..Reading::default() };
+        let seen = Telemetry { after: faulty.clone(), ..Telemetry::default() };
+        assert_eq!(seen.faults().as_deref(), Some("the driver reported a fault of the GPU (Xid 79, 48)"));
+        assert_eq!(Telemetry { before: faulty, ..Telemetry::default() }.faults(), None);
     }
 
     #[test]

@@ -8,11 +8,15 @@ mod dtype;
 mod kernel;
 mod key;
 mod mode;
+pub mod ncu;
 pub mod pipeline;
 pub mod protocol;
+pub mod quantity;
 pub mod record;
 mod shape;
+pub mod source_view;
 mod tiling;
+pub mod timeline;
 mod timing;
 mod value;
 

@@ -1,7 +1,10 @@
-//! The modes: each turns a run into a worker's task and the worker's lines into what is recorded. None decides anything.
+//! The modes: each turns a run into a worker's task, and what the worker or a tool says into what is recorded. None decides
+//! anything.
 
 pub mod annotation;
 pub mod event;
+pub mod ncu;
+pub mod nsys;
 pub mod sanitizer;
 
 use crate::model::protocol::{Failure, FailureKind};

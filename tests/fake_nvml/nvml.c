@@ -8,6 +8,8 @@
 //   keep_sm, keep_mem   what a clock is while it is locked, whatever it was locked to; 0: held
 //   throttle      reasons for lower clocks, as bits
 //   throttle_from readings until they show
+//   xid           number of a fault that is told once; 0: none
+//   xid_from      readings until it happens
 //   lost_from     readings until the GPU is lost; 0: never
 //   process       number of a process that computes on it; 0: none
 //   holder        number of mlarun's own that keeps it open; 0: none
@@ -21,7 +23,8 @@
 #include <unistd.h>
 
 enum { SUCCESS = 0, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9,
-       GPU_IS_LOST = 15 };
+       TIMEOUT = 10, GPU_IS_LOST = 15 };
+enum { XID_EVENT = 8 };
 enum { IDLE_SM_MHZ = 1980, IDLE_MEM_MHZ = 3201, MOST_GPUS = 4, STATE_BYTES = 4096 };
 
 static int handles[MOST_GPUS];
@@ -270,6 +273,43 @@ int nvmlDeviceGetPersistenceMode(void *device, unsigned *mode)
 {
     (void)device;
     *mode = 1;
+    return SUCCESS;
+}
+
+struct event {
+    void *device;
+    unsigned long long type, data;
+    unsigned instances[2];
+};
+static void *watched;
+
+int nvmlEventSetCreate(void **set)
+{
+    *set = &watched;
+    return SUCCESS;
+}
+
+int nvmlDeviceRegisterEvents(void *device, unsigned long long types, void *set)
+{
+    (void)types, (void)set;
+    watched = device;
+    return SUCCESS;
+}
+
+int nvmlEventSetWait_v2(void *set, struct event *event, unsigned milliseconds)
+{
+    (void)set, (void)milliseconds;
+    long xid = get("xid", 0);
+    if (!xid || get("readings", 0) < get("xid_from", 0))
+        return TIMEOUT;
+    change("xid", 0, 0);
+    *event = (struct event){watched, XID_EVENT, xid, {0, 0}};
+    return SUCCESS;
+}
+
+int nvmlEventSetFree(void *set)
+{
+    (void)set;
     return SUCCESS;
 }
 

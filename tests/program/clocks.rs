@@ -224,6 +224,21 @@ fn a_slowdown_of_free_clocks_is_recorded_and_no_taint() {
 }
 
 #[test]
+fn a_fault_that_the_driver_reports_marks_what_it_met() {
+    let lab = Lab::new();
+    // Four readings go into the settling and the first set: the second set of the first run meets it.
+    lab.fake.set("xid", 79).set("xid_from", 5);
+    lab.mlarun(&[SWEEP]).expect(4);
+    let taints: Vec<_> =
+        lab.records().iter().map(|record| record["environment"]["telemetry"]["taints"].clone()).collect();
+    let told = serde_json::json!(["the driver reported a fault of the GPU (Xid 79)"]);
+    assert_eq!(taints.iter().filter(|taints| **taints == told).count(), 1, "{taints:?}");
+    assert_eq!(taints.iter().filter(|taints| **taints == serde_json::json!([])).count(), 3, "{taints:?}");
+    let report = lab.project.read("out/experiments/sweep/report.md");
+    assert!(report.contains("INVALID: 1 of 2 measurements slipped: the driver reported a fault"), "{report}");
+}
+
+#[test]
 fn company_on_the_gpu_is_named() {
     let lab = Lab::new();
     lab.fake.set("process", 4711);

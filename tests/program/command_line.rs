@@ -205,3 +205,14 @@ fn a_project_is_found_from_anywhere() {
     ended(project.command(&["list", "--root", root]).current_dir(elsewhere.path())).expect(0).prints("copy");
     project.mlarun(&["list", "--root", "conf"]).expect(2).says("kernels/");
 }
+
+#[test]
+fn general_options_may_stand_before_a_command() {
+    let project = Project::new();
+    let root = project.root().display().to_string();
+    project.mlarun(&["--root", &root, "check", MANIFEST]).expect(0);
+    project.mlarun(&["--json", "--device", "cpu", "device", "show"]).expect(0).prints("\"device\"");
+    project.mlarun(&["--dry-run", "check", MANIFEST]).expect(2).says("stand before a command");
+    project.mlarun(&[MANIFEST, "check", MANIFEST]).expect(2);
+    project.mlarun(&["--root", &root, MANIFEST, "--dry-run"]).expect(0);
+}

@@ -307,9 +307,12 @@ impl Lab {
     /// Returns once no process of this lab is left.
     #[track_caller]
     pub fn is_quiet(&self, after: &str) {
-        // The system shows nothing of a process that is just being started; the note it was given stays locked.
-        let note = self.project.path(&format!("lease/clocks-{UUID}.json"));
-        let is_free = || File::open(&note).map_or(true, |note| note.try_lock().is_ok());
+        // The system shows nothing of a process that is just being started; the locks that it was given stay locked.
+        let locks = ["lease.json".to_owned(), format!("clocks-{UUID}.json")];
+        let is_free = || {
+            let open = |lock: &String| File::open(self.project.path(&format!("lease/{lock}")));
+            locks.iter().all(|lock| open(lock).map_or(true, |file| file.try_lock().is_ok()))
+        };
         wait_until(&format!("{after}: no process is left"), || self.processes().is_empty() && is_free());
     }
 

@@ -34,15 +34,7 @@ impl Nvml {
     /// # Errors
     /// It is not there, or has no driver to talk to.
     pub fn open() -> Result<Nvml, NvmlError> {
-        let named: Option<OsString> = std::env::var_os(LIBRARY_VARIABLE).filter(|name| !name.is_empty());
-        let opened = match &named {
-            Some(path) => nvml_wrapper::Nvml::builder().lib_path(path).init(),
-            None => nvml_wrapper::Nvml::init(),
-        };
-        opened.map(|nvml| Nvml(Arc::new(nvml))).map_err(|error| NvmlError::Library {
-            library: named.map_or("libnvidia-ml.so.1".to_owned(), |name| name.to_string_lossy().into_owned()),
-            reason: error.to_string(),
-        })
+        open_library().map(|nvml| Nvml(Arc::new(nvml)))
     }
 
     /// Every GPU that this process may see, in the order of `nvidia-smi`.
@@ -76,6 +68,19 @@ impl Nvml {
             Err(error) => Err(refused(uuid, "be found", error)),
         }
     }
+}
+
+/// Loads the library that MLARUN_NVML names, else the driver's.
+pub(super) fn open_library() -> Result<nvml_wrapper::Nvml, NvmlError> {
+    let named: Option<OsString> = std::env::var_os(LIBRARY_VARIABLE).filter(|name| !name.is_empty());
+    let opened = match &named {
+        Some(path) => nvml_wrapper::Nvml::builder().lib_path(path).init(),
+        None => nvml_wrapper::Nvml::init(),
+    };
+    opened.map_err(|error| NvmlError::Library {
+        library: named.map_or("libnvidia-ml.so.1".to_owned(), |name| name.to_string_lossy().into_owned()),
+        reason: error.to_string(),
+    })
 }
 
 /// One GPU.
@@ -120,6 +125,7 @@ impl Gpu {
             temperature_c: self.told(device.temperature(TemperatureSensor::Gpu))?,
             throttle: named.map(|(_, name)| (*name).to_owned()).collect(),
             processes: processes.iter().map(|process| process.pid).collect(),
+            xids: Vec::new(),
         })
     }
 

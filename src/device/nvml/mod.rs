@@ -14,7 +14,14 @@ mod setters;
 #[path = "without_setters.rs"]
 mod setters;
 
+#[cfg(feature = "cuda")]
+mod xids;
+
+#[cfg(not(feature = "cuda"))]
+pub use library::Xids;
 pub use library::{Gpu, Nvml};
+#[cfg(feature = "cuda")]
+pub use xids::Xids;
 
 /// Names a library other than the driver's own, e.g. one in an unusual folder.
 pub const LIBRARY_VARIABLE: &str = "MLARUN_NVML";
