@@ -148,6 +148,7 @@ impl Machine {
     fn gpu(project: &Project, mut host: Host, choice: Choice<'_>) -> Result<Machine, MachineError> {
         let Gpus { driver, gpus } = gpus(project, choice.worker)?;
         let chosen = gpu::choose(&gpus, choice.gpu)?;
+        host.cpu = Some(std::mem::take(&mut host.device.id.name));
         host.device = gpu::device(chosen, &driver, host.device.cores);
         let architecture = host.device.gpu.as_ref().map(|gpu| gpu.architecture()).unwrap_or_default();
         let limit = project.conf.protocol.limits.compile();
@@ -169,6 +170,7 @@ impl Machine {
             peaks: self.peaks.clone(),
             clocks_hz: self.host.clocks_hz.clone(),
             clocks_locked: false,
+            cpu: self.host.cpu.clone(),
             host: self.host.name.clone(),
             os: self.host.os.clone(),
             compiler: self.backend.toolchain().compiler.to_string(),

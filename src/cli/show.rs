@@ -6,7 +6,7 @@ use super::exit::{CliError, Exit};
 use super::output;
 use crate::app::{Ledger, Project};
 use crate::model::clocks::Telemetry;
-use crate::model::record::{Body, Record, StageCode};
+use crate::model::record::{Body, Environment, Record, StageCode};
 use crate::report::numbers::{counted, duration};
 use crate::stats;
 
@@ -71,7 +71,7 @@ fn text(record: &Record) -> String {
         record.tiling,
         environment.device.id.name,
         counted(environment.device.id.units, "unit"),
-        environment.host,
+        host_with(environment),
         environment.os,
         environment.compiler,
         environment.mlarun,
@@ -117,6 +117,12 @@ fn telemetry(seen: &Telemetry) -> String {
         text.push_str(&format!("  tainted: {taint}\n"));
     }
     text
+}
+
+/// The host, with its CPU where the device is another one.
+fn host_with(environment: &Environment) -> String {
+    let cpu = environment.cpu.as_ref().map(|cpu| format!(" ({cpu})")).unwrap_or_default();
+    format!("{}{cpu}", environment.host)
 }
 
 /// The machine code of a stage.

@@ -28,6 +28,9 @@ pub enum HostError {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     pub device: Device,
+    /// Model of the CPU beside a device that is another one.
+    #[serde(default)]
+    pub cpu: Option<String>,
     /// Bytes of the machine's memory.
     pub memory_total_bytes: u64,
     /// CPUs' worth of time that a control group allows, where one limits it.
@@ -74,6 +77,7 @@ pub fn host_below(root: &Path, cores: &[u32]) -> Result<Host, HostError> {
     };
     Ok(Host {
         device,
+        cpu: None,
         memory_total_bytes: total,
         cpu_limit: limits.cpus,
         clocks_hz: clocks(root, first, &cpu),
@@ -239,6 +243,7 @@ mod tests {
             host,
             Host {
                 device,
+                cpu: None,
                 memory_total_bytes: 1000 * 1024,
                 cpu_limit: None,
                 clocks_hz: [("current".to_owned(), 2445.5e6)].into(),

@@ -106,6 +106,9 @@ pub struct Environment {
     /// Clocks, by name, in Hz, where the host tells.
     pub clocks_hz: BTreeMap<String, f64>,
     pub clocks_locked: bool,
+    /// Model of the CPU beside a device that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
     pub host: String,
     pub os: String,
     pub compiler: String,

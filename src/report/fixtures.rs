@@ -85,6 +85,7 @@ fn record(run: &Run, second: i64, body: Body) -> Record {
             peaks: run.peaks.clone(),
             clocks_hz: BTreeMap::new(),
             clocks_locked: false,
+            cpu: None,
             host: "host".into(),
             os: "Linux 6.1".into(),
             compiler: "gcc 12.2.0".into(),

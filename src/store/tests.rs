@@ -66,6 +66,7 @@ fn environment() -> Environment {
         peaks: None,
         clocks_hz: BTreeMap::new(),
         clocks_locked: false,
+        cpu: None,
         host: "host".into(),
         os: "Linux".into(),
         compiler: "cc".into(),
