@@ -181,6 +181,8 @@ fn tunings(workspace: &Workspace<'_>, bench: &Bench, subject: &plan::Subject) ->
 #[derive(Debug)]
 pub struct Replayed {
     pub project: Project,
+    /// Of the call, in the project.
+    pub manifest: PathBuf,
     pub machine: Machine,
     pub ledger: Ledger,
     pub replayer: Replayer,
@@ -205,6 +207,7 @@ pub fn set_up(recording: &Recording, out: &Path) -> Result<Replayed, TapeError> 
         })
     };
     let places = recording.files.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+    let manifest = recording.call.manifest_below(&root)?;
     fs::create_dir_all(root.join("kernels")).map_err(io(&root))?;
     for (file, path) in recording.files.iter().zip(places) {
         atomic::write(&path, file.text.as_bytes(), Durability::Cached).map_err(io(&path))?;
@@ -223,5 +226,5 @@ pub fn set_up(recording: &Recording, out: &Path) -> Result<Replayed, TapeError> 
     let support = host.gpu.as_ref().map(|gpu| gpu.support.clone());
     let replayer = Replayer::new(recording, support, project.cache().join("reference"));
     let ledger = Ledger::open(&project)?;
-    Ok(Replayed { project, machine, ledger, replayer })
+    Ok(Replayed { project, manifest, machine, ledger, replayer })
 }

@@ -101,7 +101,7 @@ pub fn print_results(opened: &Opened, bench: &Bench) -> Result<(), CliError> {
 }
 
 /// A dev log that cannot be trusted is the user's to mend; everything else was written before it.
-fn publish_error(error: PublishError) -> CliError {
+pub fn publish_error(error: PublishError) -> CliError {
     match error {
         PublishError::Devlogs(error) => CliError::usage(format!("{error}; results and reports are written")),
         error @ PublishError::Io { .. } => CliError::host(error),

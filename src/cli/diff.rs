@@ -20,13 +20,11 @@ pub fn run(global: &Global, args: &DiffArgs) -> Result<Exit, CliError> {
     let mut compared = Vec::new();
     for (kind, (old, of_old)) in &old {
         if let Some((new, of_new)) = new.get(kind) {
-            compared.push(Compared {
-                old,
-                of_old: *of_old,
-                new,
-                of_new: *of_new,
-                changes: changes(&fields(old), &fields(new)),
-            });
+            // What was measured comes first: it is what most people look for.
+            let (mut changes, rest): (Vec<Change>, Vec<Change>) =
+                changes(&fields(old), &fields(new)).into_iter().partition(|change| change.path.starts_with("measured"));
+            changes.extend(rest);
+            compared.push(Compared { old, of_old: *of_old, new, of_new: *of_new, changes });
         }
     }
     if compared.is_empty() {

@@ -12,6 +12,11 @@ use crate::plan::Wanted;
 use crate::recording::Recording;
 
 pub fn run(global: &Global, file: &Path) -> Result<Exit, CliError> {
+    if global.root.is_some() || global.device.is_some() || global.clocks.is_some() {
+        return Err(CliError::usage(
+            "a replay has the project, the device and the clocks of its recording; leave --root, --device and --clocks out",
+        ));
+    }
     let recording = Recording::read(file).map_err(CliError::usage)?;
     let out = match &global.out {
         Some(out) => out.clone(),
@@ -22,10 +27,10 @@ pub fn run(global: &Global, file: &Path) -> Result<Exit, CliError> {
     if recording.cut_short {
         say(global, "warning: the recording was cut short; what it does not hold fails");
     }
-    let Replayed { project, machine, ledger, replayer } = app::set_up(&recording, &out).map_err(CliError::usage)?;
+    let Replayed { project, manifest, machine, ledger, replayer } =
+        app::set_up(&recording, &out).map_err(CliError::usage)?;
     let opened = Opened { project, machine, ledger };
     let call = &recording.call;
-    let manifest = opened.project.root.join(&call.manifest);
     let kind = opened.machine.host.device.id.kind;
     let (experiment, _) = context::resolve(&manifest, &call.sets, &opened.project, kind)?;
     let only = context::filter(call.only.as_deref())?;

@@ -53,7 +53,10 @@ fn one(global: &Global, args: &VerifyArgs, manifest: &Path, interrupted: &Arc<At
     let workspace = opened.workspace();
     let wanted = Wanted { only: only.as_ref(), tile: Some(&tile), ..Wanted::default() };
     let bench = workspace.plan_verification(experiment, wanted).map_err(bench_error)?;
-    context::warn_of_nothing(global, &args.selection, &bench);
+    if bench.plan.subjects.is_empty() {
+        let name = &bench.experiment.name;
+        return Err(CliError::usage(format!("nothing of {name} is selected, so that nothing would be verified")));
+    }
     let verified = workspace.verify(&bench, args.selection.remeasure, sanitizer, &mut control).map_err(verify_error)?;
     drop((progress, lease));
     if global.json {
@@ -116,7 +119,7 @@ fn check_tile(workspace: &Workspace<'_>, experiment: &Experiment, tile: &Choices
 }
 
 fn print(verified: &Verified) -> Result<(), CliError> {
-    let rows = verified.report.rows();
+    let rows = verified.report.all_rows();
     if !rows.is_empty() {
         let header = ["KERNEL", "VERSION", "SHAPE", "ERROR", "WORST ROW", "ROWS", "REDUCED", "SAME BITS"];
         let mut table = output::table(&header);
@@ -134,6 +137,7 @@ fn print(verified: &Verified) -> Result<(), CliError> {
         }
         output::text(&output::table_text(&table))?;
     }
+    output::text(&format!("\n{}\n", verified.report.summary()))?;
     for subject in &verified.report.subjects {
         if let Verdict::Refused { reason } = &subject.verdict {
             output::note(&format!("REFUSED {} {}: {reason}", subject.id, subject.label));

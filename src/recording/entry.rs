@@ -51,6 +51,16 @@ pub struct Call {
     pub fail_fast: bool,
 }
 
+impl Call {
+    /// The manifest's place below `root`.
+    ///
+    /// # Errors
+    /// The path is absolute, empty, or leaves the folder.
+    pub fn manifest_below(&self, root: &Path) -> Result<PathBuf, RecordingError> {
+        below(root, &self.manifest)
+    }
+}
+
 /// A file that the call read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredFile {
@@ -66,12 +76,20 @@ impl StoredFile {
     /// # Errors
     /// The path is absolute, empty, or leaves the folder.
     pub fn below(&self, folder: &Path) -> Result<PathBuf, RecordingError> {
-        let is_name = |component: Component<'_>| matches!(component, Component::Normal(_));
-        if self.path.as_os_str().is_empty() || !self.path.components().all(is_name) {
-            return Err(RecordingError::Outside { file: self.path.clone() });
-        }
-        Ok(folder.join(&self.path))
+        below(folder, &self.path)
     }
+}
+
+/// `path` below `folder`.
+///
+/// # Errors
+/// The path is absolute, empty, or leaves the folder.
+fn below(folder: &Path, path: &Path) -> Result<PathBuf, RecordingError> {
+    let is_name = |component: Component<'_>| matches!(component, Component::Normal(_));
+    if path.as_os_str().is_empty() || !path.components().all(is_name) {
+        return Err(RecordingError::Outside { file: path.to_owned() });
+    }
+    Ok(folder.join(path))
 }
 
 /// Where a file belongs.

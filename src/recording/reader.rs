@@ -1,7 +1,7 @@
 //! Reading a recording: every line checked, older ones brought up to date.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
@@ -9,6 +9,7 @@ use flate2::read::GzDecoder;
 use super::entry::{Answered, Build, Call, Entry, Header, HostEntry, Read, SessionEntry, StoredFile};
 use super::{RECORDING_FORMAT, RecordingError, io};
 use crate::model::protocol::PROTOCOL;
+use crate::model::record::Format;
 
 /// A recording, read.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +30,8 @@ pub struct Recording {
 
 /// Bytes of text that are read at most; a file that says nothing new packs a thousandfold.
 const TEXT_LIMIT: u64 = 1 << 30;
+/// Bytes of one line: those of honest recordings have some hundred thousand at most.
+const LINE_LIMIT: u64 = 1 << 26;
 
 impl Recording {
     /// Reads the file `path`.
@@ -54,8 +57,13 @@ pub(super) fn read(source: impl std::io::Read, path: &Path) -> Result<Recording,
 /// # Errors
 /// As [`Recording::read`].
 pub(crate) fn read_text(text: impl std::io::Read, path: &Path) -> Result<Recording, RecordingError> {
-    let mut lines =
-        Lines { text: BufReader::new(text.take(TEXT_LIMIT)), path: path.to_owned(), number: 0, cut_short: false };
+    let mut lines = Lines {
+        text: BufReader::new(text.take(TEXT_LIMIT)),
+        path: path.to_owned(),
+        number: 0,
+        cut_short: false,
+        newer: None,
+    };
     let foreign = |reason: String| RecordingError::Foreign { path: path.to_owned(), reason };
     let first = match lines.next_line() {
         Ok(line) => line.ok_or_else(|| foreign("it is empty".to_owned()))?,
@@ -66,6 +74,9 @@ pub(crate) fn read_text(text: impl std::io::Read, path: &Path) -> Result<Recordi
     if header.recording.major > RECORDING_FORMAT.major || header.protocol > PROTOCOL {
         let (found, protocol) = (header.recording, header.protocol);
         return Err(RecordingError::Newer { path: path.to_owned(), found, protocol });
+    }
+    if header.recording > RECORDING_FORMAT {
+        lines.newer = Some((header.recording, header.protocol));
     }
     let (mut call, mut host, mut session) = (None, None, None);
     let (mut files, mut builds, mut answers, mut readings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -101,6 +112,8 @@ struct Lines<R> {
     path: PathBuf,
     number: usize,
     cut_short: bool,
+    /// Format and protocol of a writer that may know lines which this program does not.
+    newer: Option<(Format, u32)>,
 }
 
 impl<R: std::io::Read> Lines<R> {
@@ -108,7 +121,10 @@ impl<R: std::io::Read> Lines<R> {
     fn next_line(&mut self) -> Result<Option<Vec<u8>>, RecordingError> {
         let mut line = Vec::new();
         self.number += 1;
-        match self.text.read_until(b'\n', &mut line) {
+        match self.text.by_ref().take(LINE_LIMIT).read_until(b'\n', &mut line) {
+            Ok(read) if read as u64 == LINE_LIMIT && !line.ends_with(b"\n") => {
+                return Err(RecordingError::TooLarge { path: self.path.clone(), limit: LINE_LIMIT });
+            }
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::UnexpectedEof && self.number > 1 => self.cut_short = true,
             Err(error) => return Err(io(&self.path)(error)),
@@ -122,10 +138,10 @@ impl<R: std::io::Read> Lines<R> {
     }
 
     fn entry(&self, line: &[u8]) -> Result<Option<Entry>, RecordingError> {
-        serde_json::from_slice(line).map(Some).map_err(|error| RecordingError::Damaged {
-            path: self.path.clone(),
-            line: self.number,
-            reason: error.to_string(),
+        let path = self.path.clone();
+        serde_json::from_slice(line).map(Some).map_err(|error| match self.newer {
+            Some((found, protocol)) => RecordingError::Newer { path, found, protocol },
+            None => RecordingError::Damaged { path, line: self.number, reason: error.to_string() },
         })
     }
 }

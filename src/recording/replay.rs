@@ -29,6 +29,7 @@ pub struct Replayer {
     clock: AnswerClock,
     /// Version of the program that recorded.
     mlarun: String,
+    cut_short: bool,
 }
 
 impl Replayer {
@@ -51,6 +52,7 @@ impl Replayer {
             names,
             clock: AnswerClock::starting_at(recording.header.recorded_at),
             mlarun: recording.header.mlarun.clone(),
+            cut_short: recording.cut_short,
         }
     }
 
@@ -81,12 +83,16 @@ impl Executor for Replayer {
             answers.get_mut(&text(&request)).and_then(VecDeque::pop_front)
         };
         let Some(answer) = answer else {
-            let message = format!(
-                "the recording, which mlarun {} made, holds no answer to a request for {}; replay it with that version, or \
-                 record the call again",
-                self.mlarun,
-                request.task.name()
-            );
+            let what = request.task.name();
+            let message = if self.cut_short {
+                format!("the recording holds no answer to a request for {what}: it was cut short before that")
+            } else {
+                format!(
+                    "the recording, which mlarun {} made, holds no answer to a request for {what}; replay it with that \
+                     version, or record the call again",
+                    self.mlarun
+                )
+            };
             return Err(Failure { kind: FailureKind::Unrecorded, stage: None, message }.into());
         };
         self.clock.set(answer.at, Duration::from_nanos(answer.elapsed_ns));

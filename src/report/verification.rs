@@ -48,6 +48,38 @@ pub enum Verdict {
     NotReached,
 }
 
+const RIGHT: &str = "RIGHT";
+const WRONG: &str = "WRONG";
+const FAILED: &str = "FAILED";
+const REFUSED: &str = "REFUSED";
+const NOT_REACHED: &str = "NOT REACHED";
+
+/// A word for what became of a subject.
+fn outcome(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Right { .. } => RIGHT,
+        Verdict::Failed { kind: FailureKind::WrongOutput | FailureKind::Sanitizer, .. } => WRONG,
+        Verdict::Failed { .. } => FAILED,
+        Verdict::Refused { .. } => REFUSED,
+        Verdict::NotReached => NOT_REACHED,
+    }
+}
+
+/// The row of a subject that is not known to be right.
+fn without_error(subject: &VerifiedSubject) -> VerifiedRow {
+    let absent = || ABSENT.to_owned();
+    VerifiedRow {
+        kernel: cell(&format!("{} ({})", subject.id.kernel, subject.id.language)),
+        version: subject.id.version.to_string(),
+        shape: cell(&subject.label.to_string()),
+        error: outcome(&subject.verdict).to_owned(),
+        worst_row: absent(),
+        rows: absent(),
+        reduced: absent(),
+        same_bits: ABSENT,
+    }
+}
+
 /// Everything that the template can name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct View {
@@ -121,6 +153,20 @@ impl VerificationReport {
     /// The table of what is right.
     pub fn rows(&self) -> Vec<VerifiedRow> {
         self.subjects.iter().filter_map(row).collect()
+    }
+
+    /// The table of all, in one word where there is no error to be told.
+    pub fn all_rows(&self) -> Vec<VerifiedRow> {
+        self.subjects.iter().map(|subject| row(subject).unwrap_or_else(|| without_error(subject))).collect()
+    }
+
+    /// How many are what, in one line.
+    pub fn summary(&self) -> String {
+        let count = |word: &str| self.subjects.iter().filter(|subject| outcome(&subject.verdict) == word).count();
+        let told = [RIGHT, WRONG, FAILED, REFUSED, NOT_REACHED].map(|word| (count(word), word));
+        let told = told.iter().filter(|(count, word)| *count > 0 || *word == RIGHT);
+        let told: Vec<String> = told.map(|(count, word)| format!("{count} {}", word.to_lowercase())).collect();
+        format!("{}: {}", counted(self.subjects.len(), "subject"), told.join(", "))
     }
 
     fn view(&self) -> View {

@@ -212,7 +212,7 @@ fn a_recording_that_was_cut_short_gives_what_it_holds() {
     pack(&project.path("cut.recording"), &kept[..kept.len() - 10]);
     let elsewhere = Elsewhere::new();
     let ended = elsewhere.replay(&project.path("cut.recording"), &[]).expect(4).says("was cut short");
-    ended.says("holds no answer to a request for a sample set of event mode");
+    ended.says("holds no answer to a request for a sample set of event mode: it was cut short");
     // The packed file itself may end anywhere.
     let packed = fs::read(project.path(FILE)).expect("it is there");
     fs::write(project.path("torn.recording"), &packed[..packed.len() - 20]).expect("written");
@@ -248,4 +248,46 @@ fn the_recorded_sweep_of_an_h200_gives_the_reports_that_were_written_there() {
 /// Written for people or programs, not about how it was run.
 fn is_report(path: &Path) -> bool {
     ["report.md", "results.json", "results.csv"].iter().any(|name| path.ends_with(name))
+}
+
+#[test]
+fn a_recording_reads_nothing_of_the_host_that_replays_it() {
+    let project = Project::new();
+    project.mlarun(&[MANIFEST, "--record", FILE]).expect(0);
+    let good = unpacked(&project.path(FILE));
+    let elsewhere = Elsewhere::new();
+    for manifest in ["/etc/passwd", "../outside.toml", ""] {
+        let name = format!("\"manifest\":\"{MANIFEST}\"");
+        assert_eq!(good.matches(&name).count(), 1);
+        let bad = project.path("bad.recording");
+        pack(&bad, &good.replace(&name, &format!("\"manifest\":\"{manifest}\"")));
+        let ended = elsewhere.replay(&bad, &["--out", "bad"]).expect(2).says("does not stay inside its folder");
+        drop(ended.says_nothing_of("root:"));
+        fs::remove_dir_all(elsewhere.path("bad")).expect("the folder that it was to go to");
+    }
+    for option in [["--device", "cpu"], ["--root", "."], ["--clocks", "observe"]] {
+        elsewhere.replay(&project.path(FILE), &option).expect(2).says("leave --root, --device and --clocks out");
+    }
+}
+
+#[test]
+fn a_recording_of_a_newer_minor_format_is_read_as_far_as_it_is_known() {
+    let project = Project::new();
+    project.mlarun(&[MANIFEST, "--record", FILE]).expect(0);
+    let minor = format!("\"minor\":{}", mlarun::recording::RECORDING_FORMAT.minor);
+    let newer = unpacked(&project.path(FILE)).replacen(&minor, "\"minor\":99", 1);
+    let elsewhere = Elsewhere::new();
+    pack(&project.path("newer.recording"), &newer);
+    elsewhere.replay(&project.path("newer.recording"), &[]).expect(0);
+    pack(&project.path("novel.recording"), &format!("{newer}{{\"entry\":\"novel\"}}\n"));
+    elsewhere.replay(&project.path("novel.recording"), &[]).expect(2).says("1.99").says("use a newer mlarun");
+}
+
+#[test]
+fn a_line_without_an_end_is_refused_before_it_fills_the_memory() {
+    let project = Project::new();
+    project.mlarun(&[MANIFEST, "--record", FILE]).expect(0);
+    let header = unpacked(&project.path(FILE)).lines().next().expect("a header").to_owned();
+    pack(&project.path("long.recording"), &format!("{header}\n{}", " ".repeat(70 << 20)));
+    Elsewhere::new().replay(&project.path("long.recording"), &[]).expect(2).says("which no recording does");
 }

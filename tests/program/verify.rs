@@ -15,7 +15,8 @@ fn every_kernel_is_verified_and_none_is_measured() {
     let project = with("");
     let ended = project.mlarun(&["verify", MANIFEST]).expect(0).says("verified copy v0").says("verified other v0");
     let ended = ended.prints("8 of 8").prints("yes").says_nothing_of("measured");
-    assert_eq!(ended.out.lines().count(), 3, "{}", ended.out);
+    assert!(ended.out.ends_with("\n\n2 subjects: 2 right\n"), "{}", ended.out);
+    assert_eq!(ended.out.lines().count(), 5, "{}", ended.out);
     assert_eq!(project.files("out/store/records/verification").len(), 2);
     assert!(project.files("out/store/records/event").is_empty());
     let table = project.read("out/experiments/rows/verification.md");
@@ -30,7 +31,10 @@ fn every_kernel_is_verified_and_none_is_measured() {
 #[test]
 fn a_wrong_output_ends_with_its_exit_code_and_the_others_are_verified() {
     let project = with("if (row == 2) { y[AT(row, 3)] = 7.0f; return; }");
-    project.mlarun(&["verify", MANIFEST]).expect(5).says("FAILED other v0").says("verified copy v0");
+    let ended = project.mlarun(&["verify", MANIFEST]).expect(5).says("FAILED other v0").says("verified copy v0");
+    drop(ended.prints("WRONG").prints("2 subjects: 1 right, 1 wrong"));
+    // A filter that selects nothing verifies nothing, and leaves what is known.
+    project.mlarun(&["verify", MANIFEST, "--only", "rows == 99"]).expect(2).says("nothing of rows is selected");
     let table = project.read("out/experiments/rows/verification.md");
     assert!(table.contains("1 right, 1 failed") && table.contains("| other v0 (c) rows=8"), "{table}");
     let json = project.read("out/experiments/rows/verification.json");
@@ -76,7 +80,7 @@ fn what_is_asked_for_wrongly_is_said() {
     let project = Project::new();
     project.mlarun(&["verify", MANIFEST, "--sanitize"]).expect(2).says("these run on the CPU");
     project.mlarun(&["verify", MANIFEST, "--sanitize=valgrind"]).expect(2).says("no tool of the sanitizer");
-    project.mlarun(&["verify", MANIFEST, "--only", "version == 'v7'"]).expect(0).says("selects no run");
+    project.mlarun(&["verify", MANIFEST, "--only", "version == 'v7'"]).expect(2).says("is selected");
     project.mlarun(&["verify", "no/such.toml"]).expect(2);
     project.mlarun(&["profile", "copy", "--sanitize"]).expect(2).says("--prof_type=disabled");
 }
