@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::args::{Global, Selection};
 use super::exit::{CliError, Exit};
@@ -149,4 +149,20 @@ pub fn interruptible() -> Result<Arc<AtomicBool>, CliError> {
             .map_err(|error| CliError::internal(format!("signal handlers: {error}")))?;
     }
     Ok(interrupted)
+}
+
+/// Does `one` for every manifest until the user interrupts; the worst end of all is the command's.
+pub fn each(
+    manifests: &[PathBuf],
+    interrupted: &AtomicBool,
+    mut one: impl FnMut(&Path) -> Result<Exit, CliError>,
+) -> Result<Exit, CliError> {
+    let mut exit = Exit::Success;
+    for manifest in manifests {
+        if interrupted.load(Ordering::Relaxed) {
+            return Ok(Exit::Interrupted);
+        }
+        exit = exit.and(one(manifest)?);
+    }
+    Ok(exit)
 }

@@ -35,14 +35,7 @@ pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, CliError> {
     check_names(&args.manifests, &args.selection.sets)?;
     let interrupted = context::interruptible()?;
     super::clocks::recover(global)?;
-    let mut exit = Exit::Success;
-    for manifest in &args.manifests {
-        if interrupted.load(Ordering::Relaxed) {
-            return Ok(Exit::Interrupted);
-        }
-        exit = exit.and(one(global, args, manifest, &interrupted)?);
-    }
-    Ok(exit)
+    context::each(&args.manifests, &interrupted, |manifest| one(global, args, manifest, &interrupted))
 }
 
 /// Two experiments of one name would write one report.

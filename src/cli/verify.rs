@@ -21,14 +21,7 @@ use crate::report::Verdict;
 /// Verifies every manifest; the worst end of all is the command's.
 pub fn run(global: &Global, args: &VerifyArgs) -> Result<Exit, CliError> {
     let interrupted = context::interruptible()?;
-    let mut exit = Exit::Success;
-    for manifest in &args.manifests {
-        if interrupted.load(Ordering::Relaxed) {
-            return Ok(Exit::Interrupted);
-        }
-        exit = exit.and(one(global, args, manifest, &interrupted)?);
-    }
-    Ok(exit)
+    context::each(&args.manifests, &interrupted, |manifest| one(global, args, manifest, &interrupted))
 }
 
 fn one(global: &Global, args: &VerifyArgs, manifest: &Path, interrupted: &Arc<AtomicBool>) -> Result<Exit, CliError> {
