@@ -41,6 +41,7 @@ pub mod expr;
 mod failpoint;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod history;
 pub mod manifest;
 pub mod model;
 pub mod plan;

@@ -16,7 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["plan"],
     &["backend", "device", "profiler", "store", "worker"],
     &["execute", "report"],
-    &["recording"],
+    &["history", "recording"],
     &["app", "fuzz"],
     &["cli"],
 ];
@@ -38,7 +38,7 @@ const CONFINED: &[(&str, &[&str])] = &[
 ];
 
 /// Modules that do no I/O and know no clock and no environment.
-const PURE: &[&str] = &["expr", "model", "plan", "roofline", "stats", "timeline"];
+const PURE: &[&str] = &["expr", "history", "model", "plan", "roofline", "stats", "timeline"];
 
 /// Names of `std` that a pure module has no business with.
 const IMPURE: &[&str] =

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::diagnostic::nearest;
+use crate::history::Metric;
 use crate::manifest::ClockPolicy;
 use crate::model::{Language, Mode};
 
@@ -149,6 +150,8 @@ pub enum Command {
     Diff(DiffArgs),
     /// Say why a run is fresh or stale, what was tuned for it, and where its records are
     Explain(ExplainArgs),
+    /// Show a metric of a kernel over time
+    History(HistoryArgs),
     /// Look after recorded results and caches
     Cache(CacheArgs),
     /// Show or calibrate the device
@@ -264,15 +267,17 @@ pub struct ProfileArgs {
 
 const PARAMETER: &str = "param";
 
-/// Turns the `--NAME=VALUE` and `--NAME VALUE` of `mlarun profile` that are no options of ours into `--param NAME=VALUE`.
+/// Commands whose options may be parameters of a kernel.
+const WITH_PARAMETERS: [&str; 2] = ["profile", "history"];
+
+/// Turns the `--NAME=VALUE` and `--NAME VALUE` of commands that take parameters and that are no options of ours into
+/// `--param NAME=VALUE`.
 pub fn with_parameters(arguments: Vec<OsString>) -> Vec<OsString> {
     let mut command = Cli::command();
     command.build();
-    let Some(profile) = command.find_subcommand("profile") else { return arguments };
-    if !arguments.iter().any(|argument| argument == "profile") {
-        return arguments;
-    }
-    let known: Vec<String> = profile
+    let taken = arguments.iter().filter_map(|argument| argument.to_str()).find(|word| WITH_PARAMETERS.contains(word));
+    let Some(taking) = taken.and_then(|name| command.find_subcommand(name)) else { return arguments };
+    let known: Vec<String> = taking
         .get_arguments()
         .flat_map(|argument| argument.get_long_and_visible_aliases().unwrap_or_default())
         .map(str::to_owned)
@@ -394,6 +399,39 @@ pub struct ExplainArgs {
     pub run: String,
     #[command(flatten)]
     pub selection: Selection,
+}
+
+/// `mlarun history`
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "A point is one session's median over its processes. Changes of device, driver, clocks, compiler and \
+machine code are marked. Numbers of different sessions show where to look; a verdict needs both sides in one session. \
+Parameters select shapes, as options of the form --NAME=VALUE, e.g. --s=16 --t=4096."
+)]
+pub struct HistoryArgs {
+    /// Kernel
+    pub kernel: String,
+    /// Version, e.g. v2 [default: all]
+    pub version: Option<String>,
+    /// What to follow: cold_isolated (or duration), warm_isolated, warm_batched, sm_mhz, power_w, temperature_c, error,
+    /// stage.NAME or counter.NAME
+    #[arg(long, value_name = "METRIC", default_value = "duration")]
+    pub metric: Metric,
+    /// From when on: 2026-03-01, 2026-03-01T04:00, or how long ago, e.g. 12h, 30d, '3 months' [default: all]
+    #[arg(long, value_name = "WHEN")]
+    pub since: Option<String>,
+    /// Language of the kernel [default: all]
+    #[arg(long, value_name = "LANGUAGE")]
+    pub language: Option<Language>,
+    /// Print the points as CSV on standard output
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
+    /// Also write the plot to this file, as an SVG picture
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// A parameter of the shape; --NAME=VALUE and --NAME VALUE mean the same (may be repeated)
+    #[arg(long = PARAMETER, value_name = "NAME=VALUE")]
+    pub parameters: Vec<String>,
 }
 
 /// `mlarun cache`

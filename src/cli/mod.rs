@@ -11,6 +11,7 @@ mod devlog;
 mod diff;
 mod exit;
 mod explain;
+mod history;
 mod list;
 mod new_version;
 mod output;
@@ -86,6 +87,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Some(Command::Show(args)) => show::run(global, &args),
         Some(Command::Diff(args)) => diff::run(global, &args),
         Some(Command::Explain(args)) => explain::run(global, &args),
+        Some(Command::History(args)) => history::run(global, &args),
         Some(Command::Cache(args)) => cache::run(global, &args),
         Some(Command::Device(args)) => device::run(global, &args),
         Some(Command::NewVersion(args)) => new_version::run(global, &args),

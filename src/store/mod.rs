@@ -139,6 +139,28 @@ impl Store {
         Ok(records)
     }
 
+    /// The records of these rows, in their order, each read from its file and checked. One that does not check out is set
+    /// aside, and one that has gone is left out.
+    ///
+    /// # Errors
+    /// A file cannot be read or set aside, or a newer mlarun wrote it.
+    pub fn read(&mut self, entries: &[Entry]) -> Result<Vec<Record>, StoreError> {
+        let mut records = Vec::new();
+        let aside = self.set_aside.len();
+        for entry in entries {
+            let path = self.files.absolute(&entry.path);
+            match self.files.read(&path)? {
+                Found::Record(record) => records.push(*record),
+                Found::Gone => {}
+                Found::Faulty(fault) => self.set_aside.push(self.files.set_aside(&path, &fault)?),
+            }
+        }
+        if self.set_aside.len() > aside {
+            self.refresh()?;
+        }
+        Ok(records)
+    }
+
     /// Files of the records of `key`, oldest first, unread.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ pub use intervals::Intervals;
 pub use latency::{Latencies, Latency, launch_latencies};
 pub use perfetto::perfetto_trace;
 pub use picture::{Drawn, picture};
+pub(crate) use picture::{escaped, step};
 pub use stages::{Iteration, Mismatch, StageKernel, iterations};
 
 use crate::model::timeline::StreamId;

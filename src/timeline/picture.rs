@@ -217,14 +217,14 @@ impl Sheet {
 }
 
 /// Between ticks: 1, 2 or 5 times a power of ten, for at most ten of them.
-fn step(span_us: f64) -> f64 {
-    let rough = span_us / 10.0;
+pub(crate) fn step(span: f64) -> f64 {
+    let rough = span / 10.0;
     let power = 10_f64.powf(rough.log10().floor());
     [1.0, 2.0, 5.0, 10.0].into_iter().map(|factor| factor * power).find(|step| *step >= rough).unwrap_or(10.0 * power)
 }
 
 /// Text that XML takes: markup spelled out, and what it does not allow at all replaced.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

@@ -2,7 +2,7 @@
 
 use crate::project::{MANIFEST, Project, ended};
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "run",
     "plan",
     "check",
@@ -12,6 +12,7 @@ const COMMANDS: [&str; 13] = [
     "list",
     "show",
     "explain",
+    "history",
     "cache",
     "device",
     "new-version",

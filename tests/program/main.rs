@@ -10,6 +10,7 @@ mod devlog;
 mod failures;
 mod fake_gpu;
 mod freshness;
+mod history;
 mod input;
 mod interrupt;
 mod kills;
