@@ -196,8 +196,9 @@ fn body(mode: Mode, prepared: &Prepared, drift: f64) -> Body {
                 stage: stage.name.clone(),
                 ns: around(1e6 + drift, 40),
                 counters: Counters::Absent { reason: "nothing was counted".into() },
+                launch: None,
             });
-            Body::Annotation(AnnotationPass { stages: stages.collect(), verification: verification() })
+            Body::Annotation(AnnotationPass { ncu: None, stages: stages.collect(), verification: verification() })
         }
     }
 }

@@ -62,7 +62,8 @@ pub fn record_kind(mode: Mode) -> Option<RecordKind> {
     match mode {
         Mode::Event => Some(RecordKind::Event),
         Mode::Annotation => Some(RecordKind::Annotation),
-        Mode::Ncu | Mode::Nsys => None,
+        Mode::Ncu => Some(RecordKind::Ncu),
+        Mode::Nsys => None,
     }
 }
 

@@ -108,7 +108,7 @@ fn fields(record: &Record) -> Value {
             let measured = json!({ "median_ns": medians(&mut samples), "sm_mhz": set.sm_mhz, "warmup": warmup });
             (measured, json!(set.verification))
         }
-        Body::Annotation(pass) => {
+        Body::Annotation(pass) | Body::Ncu(pass) => {
             let mut samples = pass.stages.iter().map(|stage| (stage.stage.clone(), &stage.ns[..]));
             let counters: serde_json::Map<String, Value> =
                 pass.stages.iter().map(|stage| (stage.stage.clone(), json!(stage.counters))).collect();

@@ -161,7 +161,7 @@ fn body(body: &Body) -> String {
             }
             text + &verification("timed launches", &set.verification)
         }
-        Body::Annotation(pass) => {
+        Body::Annotation(pass) | Body::Ncu(pass) => {
             let stages = pass.stages.iter().map(|stage| {
                 format!("  stage {:<12} {} ({})\n", stage.stage, median(&stage.ns), counted(stage.ns.len(), "sample"))
             });

@@ -458,7 +458,7 @@ impl<'a> Session<'a> {
         (telemetry.before, telemetry.after) = self.seen.clone().unwrap_or_default();
         let slips = telemetry.slips(match body {
             Body::Event(set) => set.sm_mhz,
-            Body::Annotation(_) | Body::Verification { .. } => None,
+            Body::Annotation(_) | Body::Ncu(_) | Body::Verification { .. } => None,
         });
         let clocks_locked = telemetry.clocks.held().is_some() && slips.is_empty();
         telemetry.taints = slips.into_iter().chain(telemetry.company()).chain(telemetry.faults()).collect();

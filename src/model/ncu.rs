@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::quantity::{Reading, Unit};
+use super::source_view::SourceView;
 
 /// Every profiled launch, in the report's order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,6 +31,35 @@ impl NcuReport {
             })
         })
     }
+}
+
+/// What Nsight Compute saw of one subject: a launch of each stage.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NcuProfile {
+    /// In launch order; while they are profiled, no two run at the same time.
+    pub stages: Vec<StageProfile>,
+    /// The kernels' source with what was sampled on each line, where that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceView>,
+    /// Name of the tool's own report below the folder of reports, where one was kept; it holds every subject of its process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<ReportFile>,
+}
+
+/// The profiled launch of one stage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StageProfile {
+    pub stage: String,
+    pub launch: Launch,
+}
+
+/// A report file of Nsight Compute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportFile {
+    /// Without folders.
+    pub name: String,
+    pub sha256: String,
+    pub bytes: u64,
 }
 
 /// A metric that was asked for and is not there.

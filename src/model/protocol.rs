@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::ncu::NcuProfile;
 use super::{Pipeline, Timing};
 
 /// Version of [`Request`] and [`Line`]; a worker refuses any other.
@@ -36,6 +37,12 @@ impl Request {
             | Task::Annotation { launchable, check: of, .. } => {
                 modules(launchable);
                 check(of);
+            }
+            Task::Profile { subjects, .. } => {
+                for Profiled { launchable, check: of, .. } in subjects {
+                    modules(launchable);
+                    check(of);
+                }
             }
             Task::Tune { candidates, .. } => {
                 candidates.iter_mut().for_each(|candidate| modules(&mut candidate.launchable));
@@ -87,6 +94,11 @@ pub enum Task {
         protocol: AnnotationProtocol,
         check: Check,
     },
+    /// Launches subjects one after the other between the marks that a profiler around the worker waits for.
+    Profile {
+        subjects: Vec<Profiled>,
+        protocol: NcuProtocol,
+    },
     Tune {
         candidates: Vec<Candidate>,
         protocol: TuneProtocol,
@@ -112,6 +124,7 @@ impl Task {
             Task::Verify { .. } => "a verification",
             Task::Event { .. } => "a sample set of event mode",
             Task::Annotation { .. } => "an annotation",
+            Task::Profile { .. } => "a profile of Nsight Compute",
             Task::Tune { .. } => "a tuning",
             Task::Load { .. } => "a load to see clocks under",
             Task::Hold => "a GPU kept open",
@@ -228,6 +241,46 @@ pub struct AnnotationProtocol {
     pub flush_bytes: u64,
 }
 
+/// What Nsight Compute is asked for: every launch of a pipeline, one after the other, replayed as often as that takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct NcuProtocol {
+    /// Version of Nsight Compute.
+    pub version: String,
+    pub collect: Collect,
+    /// Launches before the profiled one, not profiled.
+    pub warmup_launches: u32,
+}
+
+/// How much Nsight Compute collects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Collect {
+    /// These metrics, by their exact names, and these sections with their rules.
+    Metrics { metrics: Vec<String>, sections: Vec<String> },
+    /// Every section, with the source; a report file is kept.
+    Full,
+}
+
+/// One subject to be profiled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Profiled {
+    pub launchable: Launchable,
+    /// The stage that alone is profiled, by its index; `None` profiles all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<usize>,
+    pub check: Check,
+}
+
+impl Profiled {
+    /// Names of the stages whose launches are profiled, in launch order.
+    pub fn stages(&self) -> impl Iterator<Item = &str> {
+        let stages = self.launchable.pipeline.stages.iter().enumerate();
+        stages
+            .filter(|(index, _)| self.stage.is_none_or(|wanted| wanted == *index))
+            .map(|(_, stage)| stage.name.as_str())
+    }
+}
+
 /// Sampling protocol of one candidate while tuning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TuneProtocol {
@@ -265,6 +318,14 @@ pub enum Line {
     Counters { stage: String, counters: Counters },
     /// A candidate's median time, or why it has none.
     Candidate { number: usize, outcome: CandidateOutcome },
+    /// The subject at this place of the request was launched between the profiler's marks.
+    Launched { subject: usize },
+    /// Its output is right after that.
+    Kept { subject: usize, verification: Verification },
+    /// It has no result; the others go on.
+    Dropped { subject: usize, failure: Failure },
+    /// What Nsight Compute says about the launches of the subject at this place.
+    Profiled { subject: usize, profile: NcuProfile },
     /// The GPU is open, and stays so.
     Held,
     /// The GPUs that this process sees.

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::build::Resources;
 use super::clocks::Telemetry;
+use super::ncu::{Launch, ReportFile};
 use super::protocol::{Counters, Samples, Verification};
+use super::source_view::SourceView;
 use super::{Device, KernelId, Key, Mode, Peaks, Shape, Tiling};
 
 /// Version of the on-disk format. A newer major version is refused, a newer minor one is read.
@@ -37,19 +39,23 @@ pub enum RecordKind {
     Event,
     /// One annotation pass.
     Annotation,
+    /// One pass of Nsight Compute with everything that it collects.
+    Ncu,
     /// A verification that succeeded.
     Verification,
 }
 
 impl RecordKind {
     /// Every kind.
-    pub const ALL: [RecordKind; 3] = [RecordKind::Event, RecordKind::Annotation, RecordKind::Verification];
+    pub const ALL: [RecordKind; 4] =
+        [RecordKind::Event, RecordKind::Annotation, RecordKind::Ncu, RecordKind::Verification];
 
     /// Folder name.
     pub const fn name(self) -> &'static str {
         match self {
             RecordKind::Event => "event",
             RecordKind::Annotation => "annotation",
+            RecordKind::Ncu => "ncu",
             RecordKind::Verification => "verification",
         }
     }
@@ -126,6 +132,7 @@ pub struct Environment {
 pub enum Body {
     Event(SampleSet),
     Annotation(AnnotationPass),
+    Ncu(AnnotationPass),
     Verification { whole: Verification, own_shape: Verification },
 }
 
@@ -134,7 +141,7 @@ impl Body {
     pub const fn verification(&self) -> &Verification {
         match self {
             Body::Event(set) => &set.verification,
-            Body::Annotation(pass) => &pass.verification,
+            Body::Annotation(pass) | Body::Ncu(pass) => &pass.verification,
             Body::Verification { own_shape, .. } => own_shape,
         }
     }
@@ -157,8 +164,27 @@ pub struct SampleSet {
 /// Per-stage measurements of one fresh process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AnnotationPass {
+    /// What Nsight Compute left beside its launches, where that measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ncu: Option<NcuRun>,
     pub stages: Vec<StageMeasurement>,
     pub verification: Verification,
+}
+
+/// A run of Nsight Compute.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NcuRun {
+    /// Its version.
+    pub version: String,
+    /// Metrics that it was asked for by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked: Vec<String>,
+    /// The kernels' source with what was sampled on each line, where that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceView>,
+    /// Its own report, where one was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<ReportFile>,
 }
 
 /// One stage run by itself.
@@ -168,4 +194,7 @@ pub struct StageMeasurement {
     /// Nanoseconds, one a launch, caches flushed.
     pub ns: Vec<f64>,
     pub counters: Counters,
+    /// The launch as Nsight Compute saw it, where that measured: then the time is its own, and no clean one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<Launch>,
 }

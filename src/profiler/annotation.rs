@@ -28,6 +28,7 @@ pub fn collect(lines: &[Line]) -> Result<AnnotationPass, Failure> {
                 ns: ns.clone(),
                 counters: counters_of(stage)
                     .unwrap_or_else(|| Counters::Absent { reason: "the worker reported none".to_owned() }),
+                launch: None,
             }),
             _ => None,
         })
@@ -35,7 +36,7 @@ pub fn collect(lines: &[Line]) -> Result<AnnotationPass, Failure> {
     if stages.is_empty() {
         return Err(missing("a measured stage"));
     }
-    Ok(AnnotationPass { stages, verification: last_verification(lines)? })
+    Ok(AnnotationPass { ncu: None, stages, verification: last_verification(lines)? })
 }
 
 /// The last comparison of an answer.

@@ -104,15 +104,15 @@ pub(super) fn analyse<'a>(run: &'a Run, thresholds: &Thresholds) -> Result<Optio
     }
     match run.mode {
         Mode::Event => event(run, records, thresholds).map(Some),
-        Mode::Annotation => annotation(run, records, thresholds).map(Some),
-        Mode::Ncu | Mode::Nsys => Err(AnalysisError::Mode { run: run_name(run), mode: run.mode }),
+        Mode::Annotation | Mode::Ncu => annotation(run, records, thresholds).map(Some),
+        Mode::Nsys => Err(AnalysisError::Mode { run: run_name(run), mode: run.mode }),
     }
 }
 
 fn event<'a>(run: &'a Run, records: &'a [Record], thresholds: &Thresholds) -> Result<Analysis<'a>, AnalysisError> {
     let sets = bodies(run, records, |body| match body {
         Body::Event(set) => Some(set),
-        Body::Annotation(_) | Body::Verification { .. } => None,
+        Body::Annotation(_) | Body::Ncu(_) | Body::Verification { .. } => None,
     })?;
     let mut timings = BTreeMap::new();
     for timing in [Timing::ColdIsolated, Timing::WarmIsolated, Timing::WarmBatched] {
@@ -133,7 +133,7 @@ fn samples_of<'a>(sets: &[&'a SampleSet], timing: Timing) -> Vec<&'a [f64]> {
 
 fn annotation<'a>(run: &'a Run, records: &'a [Record], thresholds: &Thresholds) -> Result<Analysis<'a>, AnalysisError> {
     let passes = bodies(run, records, |body| match body {
-        Body::Annotation(pass) => Some(pass),
+        Body::Annotation(pass) | Body::Ncu(pass) => Some(pass),
         Body::Event(_) | Body::Verification { .. } => None,
     })?;
     let names = passes.iter().max_by_key(|pass| pass.stages.len()).map_or(&[][..], |pass| &pass.stages);

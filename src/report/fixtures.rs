@@ -131,8 +131,9 @@ pub fn annotation_record(run: &Run, second: i64, stages: &[(&str, f64)], counter
         stage: (*name).to_owned(),
         ns: around(*us, 9),
         counters: counters.clone(),
+        launch: None,
     };
-    let pass = AnnotationPass { stages: stages.iter().map(stage).collect(), verification: verification() };
+    let pass = AnnotationPass { ncu: None, stages: stages.iter().map(stage).collect(), verification: verification() };
     record(run, second, Body::Annotation(pass))
 }
 

@@ -69,6 +69,13 @@ fn perform(answer: &mut Answer, request: &Request) -> Result<(), Failure> {
         Task::Annotation { launchable, protocol, check } => {
             measure(answer, request, launchable, check, Measurement::Annotation(protocol))
         }
+        Task::Profile { subjects, protocol } => match &request.gpu {
+            Some(gpu) => {
+                let _pinned = Host::new(&request.cores)?;
+                cuda::profile(answer, gpu, subjects, protocol)
+            }
+            None => Err(not_understood("Nsight Compute profiles on a GPU, and it names none".to_owned())),
+        },
         Task::Tune { candidates, protocol } => {
             let mut host = Host::new(&request.cores)?;
             match &request.gpu {

@@ -3,7 +3,7 @@
 use super::answer::Answer;
 use super::measurement::Measurement;
 use crate::model::protocol::{
-    Candidate, Check, CompileRequest, Failure, FailureKind, GpuRequest, Launchable, TuneProtocol,
+    Candidate, Check, CompileRequest, Failure, FailureKind, GpuRequest, Launchable, NcuProtocol, Profiled, TuneProtocol,
 };
 
 fn refused() -> Result<(), Failure> {
@@ -43,5 +43,10 @@ pub fn load(_: &mut Answer, _: &GpuRequest, _: u64) -> Result<(), Failure> {
 
 /// Refuses.
 pub fn tune(_: &mut Answer, _: &GpuRequest, _: &[Candidate], _: &TuneProtocol) -> Result<(), Failure> {
+    refused()
+}
+
+/// Refuses.
+pub fn profile(_: &mut Answer, _: &GpuRequest, _: &[Profiled], _: &NcuProtocol) -> Result<(), Failure> {
     refused()
 }

@@ -410,6 +410,24 @@ impl Drop for Graph {
     }
 }
 
+/// Marks the start of what a profiler around this process is to look at.
+///
+/// # Errors
+/// The driver refuses.
+pub fn profiler_start() -> Result<(), CudaError> {
+    // SAFETY: a context is current, and no pointer is passed.
+    check(unsafe { sys::cuProfilerStart() }, "the profiled range cannot be begun")
+}
+
+/// Marks its end.
+///
+/// # Errors
+/// The driver refuses.
+pub fn profiler_stop() -> Result<(), CudaError> {
+    // SAFETY: a context is current, and no pointer is passed.
+    check(unsafe { sys::cuProfilerStop() }, "the profiled range cannot be ended")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 //! From the bottom up: [`library`] (is it there), [`error`] (what an error means), [`driver`] (context, streams, events,
 //! graphs), [`limits`] (what can be launched), [`module`], [`memory`], [`launch`], [`support`] (mlarun's own kernels),
 //! [`buffers`], [`reference`](mod@reference), [`meter`] (times), [`load`](mod@load), [`rig`]; and beside them
-//! [`probe`](mod@probe), [`nvrtc`] and [`tools`].
+//! [`probe`](mod@probe), [`profile`](mod@profile), [`nvrtc`] and [`tools`].
 //!
 //! Clocks, power and modes of a GPU are never touched here.
 
@@ -19,6 +19,7 @@ mod meter;
 mod module;
 mod nvrtc;
 mod probe;
+mod profile;
 mod reference;
 mod rig;
 mod support;
@@ -31,7 +32,9 @@ use support::Support;
 use super::answer::Answer;
 use super::measurement::Measurement;
 use super::tune::{self, Tried};
-use crate::model::protocol::{Candidate, Check, CompileRequest, Failure, GpuRequest, Launchable, Phase, TuneProtocol};
+use crate::model::protocol::{
+    Candidate, Check, CompileRequest, Failure, GpuRequest, Launchable, NcuProtocol, Phase, Profiled, TuneProtocol,
+};
 
 /// Tells which GPUs there are.
 ///
@@ -82,6 +85,19 @@ pub fn measure(
     let loaded = rig::load(&context, launchable)?;
     let mut rig = rig::Rig::prepare(answer, &context, &support, &launchable.pipeline, &loaded, check)?;
     measurement.take(answer, &mut rig)
+}
+
+/// Launches subjects for a profiler around this process.
+///
+/// # Errors
+/// The GPU cannot be used. A subject that fails is an answer.
+pub fn profile(
+    answer: &mut Answer,
+    gpu: &GpuRequest,
+    subjects: &[Profiled],
+    protocol: &NcuProtocol,
+) -> Result<(), Failure> {
+    profile::run(answer, gpu, subjects, protocol)
 }
 
 /// Keeps a GPU busy for `ns`, and tells the clock of the second half.
