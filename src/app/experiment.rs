@@ -245,7 +245,7 @@ impl<'a> Workspace<'a> {
 }
 
 /// Name of a session: when it started and which process it is.
-fn session_name(started: Timestamp) -> String {
+pub(super) fn session_name(started: Timestamp) -> String {
     format!("{}-{}", started.strftime("%Y%m%dT%H%M%S%.3fZ"), std::process::id())
 }
 

@@ -156,6 +156,8 @@ pub enum Command {
     Cache(CacheArgs),
     /// Show or calibrate the device
     Device(DeviceArgs),
+    /// Find out how far verdicts of this host can be believed: false ones, power, and the smallest change that is seen
+    Calibrate(CalibrateArgs),
     /// Show, lock or reset the clocks of GPUs
     Clocks(ClocksArgs),
     /// Clone a version of a kernel as a new one
@@ -479,6 +481,37 @@ pub enum DeviceCommand {
     Show,
     /// Measure this host's peaks: streaming bandwidth and fused multiply-adds, all cores
     Calibrate,
+}
+
+/// `mlarun calibrate`
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Six kernels of mlarun's own, between 5 us and 5 ms, run in turn, each process a fresh one; those of 100 us \
+and more also made slower by 0.5, 1 and 2%. What was gathered is kept under out/store/calibrations, and a later call goes on \
+from there. The peaks of a CPU are another matter: `mlarun device calibrate`. docs/verdicts.md explains the numbers."
+)]
+pub struct CalibrateArgs {
+    /// Fresh processes of each kernel, those of earlier sittings included
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub processes: u32,
+    /// Gather and do not judge
+    #[arg(long, conflicts_with = "judge")]
+    pub gather: bool,
+    /// Start no further process after this time, e.g. 6m; the next call goes on
+    #[arg(long, value_name = "TIME")]
+    pub budget: Option<String>,
+    /// Run no kernel slower: as many processes of identical code in less time
+    #[arg(long)]
+    pub identical: bool,
+    /// Run nothing, and judge what these files hold, or what this host has gathered
+    #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with_all = ["budget", "identical"])]
+    pub judge: Option<Vec<PathBuf>>,
+    /// Also write all processes to one file, for `--judge` elsewhere
+    #[arg(long, value_name = "FILE")]
+    pub export: Option<PathBuf>,
+    /// Refuse to start while another mlarun measures on this host, instead of waiting
+    #[arg(long)]
+    pub no_wait: bool,
 }
 
 /// `mlarun clocks`

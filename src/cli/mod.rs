@@ -2,6 +2,7 @@
 
 mod args;
 mod cache;
+mod calibrate;
 mod carry_out;
 mod check;
 mod clocks;
@@ -90,6 +91,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Some(Command::History(args)) => history::run(global, &args),
         Some(Command::Cache(args)) => cache::run(global, &args),
         Some(Command::Device(args)) => device::run(global, &args),
+        Some(Command::Calibrate(args)) => calibrate::run(global, &args),
         Some(Command::NewVersion(args)) => new_version::run(global, &args),
         Some(Command::Schema) => {
             output::json(&crate::manifest::json_schema())?;

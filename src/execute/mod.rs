@@ -3,6 +3,7 @@
 //! Everything outside is behind a trait (compiler, worker, store, terminal), so that the order of things can be seen
 //! without any of them. A failure ends what depends on it and nothing else.
 
+mod calibrate;
 pub mod event;
 pub mod executor;
 mod hold;

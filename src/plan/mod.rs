@@ -2,6 +2,7 @@
 //! no file, no clock and no environment, so that the same inputs give the same plan, and what depends on a tuning that
 //! is not known yet is planned again once it is.
 
+pub mod calibration;
 mod estimate;
 pub mod graph;
 pub mod instantiate;

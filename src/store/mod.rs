@@ -11,6 +11,7 @@
 //! only saves reading them: on opening, a walk compares every file's path, size and time of change with its row.
 //! Several programs may use one store at the same time.
 
+pub mod calibrations;
 pub(crate) mod envelope;
 mod facts;
 mod files;

@@ -2,6 +2,7 @@
 
 mod adversity;
 mod cache;
+mod calibrate;
 mod clock_kills;
 mod clocks;
 mod command_line;

@@ -1,0 +1,85 @@
+//! `mlarun calibrate`: processes are gathered in sittings that go on where the last one ended.
+
+use std::path::Path;
+
+use serde_json::Value as Json;
+
+use crate::fake_gpu::Lab;
+use crate::project::Project;
+
+/// Gives `project` the packages that a calibration runs, in this language.
+fn with_packages(project: &Project, language: &str) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for folder in ["common", "device/spin_copy", "device/spin_fma"] {
+        let folder = root.join("kernels").join(language).join(folder);
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let text = std::fs::read_to_string(&path).expect("text");
+            project.write(path.strip_prefix(root).expect("below the root").to_str().expect("UTF-8"), &text);
+        }
+    }
+}
+
+/// What each sitting says of itself, and its processes, in a file of `--export`.
+fn exported(project: &Project, file: &str) -> Vec<(Json, Vec<Json>)> {
+    let mut sittings: Vec<(Json, Vec<Json>)> = Vec::new();
+    for line in project.read(file).lines() {
+        let line: Json = serde_json::from_str(line).expect("JSON");
+        match line.get("sitting") {
+            Some(sitting) => sittings.push((sitting.clone(), Vec::new())),
+            None => sittings.last_mut().expect("a sitting").1.push(line),
+        }
+    }
+    sittings
+}
+
+#[test]
+fn a_cpu_is_gathered_from_in_sittings_that_go_on_where_the_last_one_ended() {
+    let project = Project::new();
+    with_packages(&project, "c");
+    let gather = |processes: &str, more: &[&str]| {
+        let arguments = ["calibrate", "--device", "cpu", "--gather", "--export", "all.jsonl", "--processes", processes];
+        project.mlarun(&[&arguments[..], more].concat()).expect(0)
+    };
+    gather("1", &["--budget", "0s"]).says("gathered 0 processes in ").says("the time is spent");
+    gather("1", &["--identical"])
+        .says("compute 10 us (")
+        .says("turn 1 of 1: 6 processes")
+        .says("gathered 6 processes in ");
+    gather("1", &[]).says_nothing_of("gathered");
+    let sittings = exported(&project, "all.jsonl");
+    let [(first, none), (second, processes)] = &sittings[..] else { panic!("{sittings:?}") };
+    assert!(none.is_empty(), "{none:?}");
+    assert_eq!(first["kernels"], second["kernels"], "sizes are chosen once");
+    for (index, process) in processes.iter().enumerate() {
+        assert_eq!((process[0].as_u64(), process[2].as_f64()), (Some(index as u64), Some(0.0)));
+        assert!(process[3].as_f64().is_some_and(|ns| ns > 0.0), "{process}");
+    }
+    // More of them, and those of the long kernels that are slower by half a percent.
+    gather("2", &[]).says("turn 1 of 1: 10 processes");
+    project
+        .mlarun(&["calibrate", "--budget", "soon"])
+        .expect(2)
+        .says("--budget soon: give a time such as 90s, 6m or 1h");
+}
+
+#[test]
+fn a_gpu_is_gathered_from_without_a_change_of_its_clocks_where_others_forbid_it() {
+    let lab = Lab::new();
+    with_packages(&lab.project, "cuda");
+    let arguments = ["calibrate", "--processes", "3", "--gather", "--export", "gpu.jsonl"];
+    lab.mlarun_with(&arguments, &[("MLARUN_CLOCKS", "observe")]).expect(0).says("turn 3 of 3: 30 processes");
+    assert_eq!(lab.fake.calls(), [] as [&str; 0]);
+    let sittings = exported(&lab.project, "gpu.jsonl");
+    let [(about, processes)] = &sittings[..] else { panic!("{sittings:?}") };
+    assert_eq!((&about["clocks"], &about["driver"]), (&"observed".into(), &"580.0".into()));
+    assert_eq!(processes.len(), 30);
+    assert!(processes.iter().all(|process| process[3] == 1000.0 && process[4] == 1980.0), "{processes:?}");
+    // Under a lock that holds, another sitting begins, and its processes are not laid to those.
+    let locked = ["calibrate", "--processes", "1", "--gather", "--identical", "--export", "locked.jsonl"];
+    lab.mlarun(&locked).expect(0).says("turn 1 of 1: 6 processes");
+    let sittings = exported(&lab.project, "locked.jsonl");
+    assert_eq!(sittings.len(), 1);
+    assert!(sittings[0].0["clocks"]["locked"]["sm_mhz"].is_u64(), "{}", sittings[0].0);
+    lab.is_clean("a calibration");
+}
