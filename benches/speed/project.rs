@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
-use mlarun::app::{Bench, Choice, Ledger, Machine, Project, Workspace, record_kind};
+use mlarun::app::{Bench, Choice, Ledger, Machine, Project, Workspace};
 use mlarun::manifest::{self, Experiment, Source};
 use mlarun::model::protocol::{Counters, Samples, Verification};
-use mlarun::model::record::{AnnotationPass, Body, Labels, Position, Record, SampleSet, StageMeasurement};
+use mlarun::model::record::{AnnotationPass, Body, Labels, Position, Record, RecordKind, SampleSet, StageMeasurement};
 use mlarun::model::{DeviceKind, Mode, Timing};
 use mlarun::plan::space::search;
 use mlarun::plan::{BuildKeys, Prepared, SubjectState, Wanted, root_scope};
@@ -152,7 +152,7 @@ fn append(opened: &Opened, bench: &Bench) -> Result<()> {
             let prepared = Prepared::new(&setting, package, &subject.shape, &ready.tiling, &scope, &builds)
                 .map_err(|error| fail(&error))?;
             for run in &subject.runs {
-                let (Some(key), Some(kind)) = (run.key, record_kind(run.mode)) else { continue };
+                let (Some(key), Some(kind)) = (run.key, RecordKind::of_mode(run.mode)) else { continue };
                 for round in 0..subject.sets_to_take(run.mode, bench.protocols.rounds(run.mode)).unwrap_or(0) {
                     let labels = Labels { id: subject.id.clone(), shape: subject.shape.clone(), mode: Some(run.mode) };
                     let record = Record {

@@ -12,9 +12,13 @@ use super::publish::PublishError;
 use crate::atomic::{self, Durability, Growing};
 use crate::backend::BuildCache;
 use crate::failpoint;
-use crate::model::{DeviceId, KernelId, Mode, Tiling};
+use crate::model::ncu::ReportFile;
+use crate::model::{DeviceId, KernelId, Key, Mode, Tiling};
 use crate::plan::space::{TuneTarget, targets};
 use crate::plan::{self, BuildKeys, PlanError, Prepared, Protocols, Subject};
+
+/// Folder below out/ of the reports that Nsight Compute kept.
+pub(super) const REPORTS: &str = "nsight";
 
 /// `out/profiles/<mode>/<kernel>/<params>/<timestamp>`: where the profile of records lies of which the newest was taken at
 /// `taken_at`.
@@ -72,6 +76,19 @@ pub(super) fn write(
         copy(&workspace.project.root.join(&build.source), &compiled.join(name))?;
     }
     Ok(())
+}
+
+/// Copies the report that Nsight Compute kept for this record, as long as it is the same file: a link where the disk allows it,
+/// as these files are large.
+pub(super) fn copy_report(out: &Path, folder: &Path, report: &ReportFile) -> Result<(), PublishError> {
+    let (from, to) = (out.join(REPORTS).join(&report.name), folder.join(&report.name));
+    let is_same = |bytes: &Vec<u8>| Key::of_bytes(bytes) == report.sha256;
+    match fs::read(&from).ok().filter(is_same) {
+        Some(bytes) => fs::hard_link(&from, &to)
+            .or_else(|_| atomic::write(&to, &bytes, Durability::Cached))
+            .map_err(PublishError::io(&to)),
+        None => Ok(()),
+    }
 }
 
 /// params.json: every parameter by name, with the kernel and the device.

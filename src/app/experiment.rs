@@ -13,16 +13,19 @@ use super::tape::Tape;
 use super::{Ledger, Machine, Project};
 use crate::backend::{BuildCache, Patience};
 use crate::conf::Conf;
+use crate::device::Host;
 use crate::device::clocks::ClocksError;
 use crate::execute::{
-    Builder, Clock, Event, Executor, Gauge, Holding, Observer, Outcome, ProcessExecutor, Session, SessionError, Tools,
+    Builder, Clock, Event, Executor, Gauge, Holding, NsightCompute, Observer, Outcome, ProcessExecutor, Session,
+    SessionError, Tools, Watching,
 };
 use crate::manifest::{Experiment, ProtocolOverrides};
 use crate::model::Device;
 use crate::model::clocks::ClockState;
+use crate::model::protocol::{Collect, NcuProtocol};
 use crate::model::record::Environment;
 use crate::plan::space::SearchLimits;
-use crate::plan::{self, Estimate, Plan, PlanError, Protocols, Setting, Wanted};
+use crate::plan::{self, Estimate, Nsight, Plan, PlanError, Protocols, Setting, Wanted};
 
 /// Rows that a verification compares at the run's own shape, at most.
 const VERIFIED_ROWS: u64 = 4096;
@@ -119,6 +122,7 @@ impl<'a> Workspace<'a> {
         let device = &self.machine.host.device;
         let mut protocols = protocols(&self.project.conf, &experiment.protocol, device, experiment.rounds);
         protocols.clocks = self.planned_clocks(&experiment.clocks).map_err(HoldError::from)?;
+        protocols.nsight_compute = nsight(&self.project.conf, &self.machine.host);
         let plan = plan::plan(&experiment, &self.project.catalog, &self.setting(&protocols), self.ledger, wanted)?;
         Ok(Bench { experiment, protocols, plan })
     }
@@ -175,13 +179,19 @@ impl<'a> Workspace<'a> {
         run: impl FnOnce(Session<'_>) -> T,
     ) -> T {
         let Workspace { project, machine, ledger } = *self;
-        let executor = ProcessExecutor {
+        let workers = ProcessExecutor {
             program: control.worker.clone(),
             silence_limit: limit,
             interrupted: Arc::clone(&control.interrupted),
             wrapper: None,
         };
-        let executor = Holding::new(&executor);
+        let holding = Holding::new(&workers);
+        let compute = machine.ncu.clone().map(|program| NsightCompute {
+            program,
+            reports: project.out.join(super::artifacts::REPORTS),
+            sources: project.root.clone(),
+        });
+        let executor = Watching { inner: &holding, workers: &workers, compute };
         let interrupted = Arc::clone(&control.interrupted);
         let guard = Some(control.worker.clone());
         let patience = Patience { limit: project.conf.protocol.limits.compile(), interrupted, guard };
@@ -202,6 +212,7 @@ impl<'a> Workspace<'a> {
                 observer: control.observer,
                 clock: outside.clock,
                 environment: outside.environment,
+                metrics: &project.conf.metrics,
                 telemetry: held.telemetry.clone(),
                 gauge: outside.gauge,
                 session: outside.name,
@@ -249,6 +260,20 @@ pub(super) fn session_name(started: Timestamp) -> String {
     format!("{}-{}", started.strftime("%Y%m%dT%H%M%S%.3fZ"), std::process::id())
 }
 
+/// What Nsight Compute is asked for on this host, or why it is not.
+fn nsight(conf: &Conf, host: &Host) -> Result<Nsight, String> {
+    /// The first launch after others finds caches and clocks as the following ones do.
+    const WARMUP_LAUNCHES: u32 = 2;
+    let nobody_looked = || "Nsight Compute was not looked for".to_owned();
+    let offer = host.nsight_compute.clone().ok_or_else(nobody_looked)??;
+    let gpu = host.device.gpu.as_ref().ok_or_else(nobody_looked)?;
+    let mut metrics = conf.metrics.to_ask(gpu.capability());
+    metrics.retain(|metric| !offer.lacks.contains(metric));
+    let protocol = |collect| NcuProtocol { version: offer.version.clone(), collect, warmup_launches: WARMUP_LAUNCHES };
+    let sections = conf.metrics.sections.clone();
+    Ok(Nsight { annotation: protocol(Collect::Metrics { metrics, sections }), ncu: protocol(Collect::Full) })
+}
+
 /// How the experiment is measured: conf/, with the manifest's overrides.
 pub fn protocols(conf: &Conf, overrides: &ProtocolOverrides, device: &Device, rounds: u32) -> Protocols {
     let mut event = conf.protocol.event(device);
@@ -268,6 +293,7 @@ pub fn protocols(conf: &Conf, overrides: &ProtocolOverrides, device: &Device, ro
     Protocols {
         event,
         annotation,
+        nsight_compute: Err("Nsight Compute was not looked for".to_owned()),
         tuning: conf.protocol.tune(),
         search,
         tuning_budget: overrides.tuning.budget_ns.map_or(conf.protocol.tune.limit(), Duration::from_nanos),

@@ -2,9 +2,8 @@
 
 use super::experiment::{Bench, Workspace, protocols};
 use super::gather::GatherError;
-use super::record_kind;
 use crate::manifest::ProtocolOverrides;
-use crate::model::record::Record;
+use crate::model::record::{Record, RecordKind};
 use crate::plan::{
     BuildKeys, Change, Facts as _, PlanError, Prepared, Run, RunState, Slot, Stale, SubjectState, changes,
 };
@@ -20,7 +19,7 @@ pub fn reasons(
     run: &Run,
 ) -> Result<Vec<Change>, GatherError> {
     let subject = &bench.plan.subjects[subject];
-    let Some(kind) = record_kind(run.mode) else { return Ok(Vec::new()) };
+    let Some(kind) = RecordKind::of_mode(run.mode) else { return Ok(Vec::new()) };
     let setting = workspace.setting(&bench.protocols);
     let (previous, tiling) = match (&run.state, &subject.state) {
         (RunState::Stale(Stale::Changed { previous }), SubjectState::Ready(ready)) => {

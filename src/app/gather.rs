@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::experiment::{Bench, Workspace};
-use super::record_kind;
 use super::recorded::{self, RecordedError, Results, recorded};
 use crate::execute::RunFailure;
 use crate::model::protocol::FailureKind;
+use crate::model::record::RecordKind;
 use crate::model::{Mode, Tiling};
 use crate::plan::{
     self, BaselineSubject, BuildKeys, InstantiateError, Prepared, RunState, Stale, Subject, SubjectState,
@@ -127,7 +127,7 @@ fn outcome(
         return Ok(Outcome::Failed { kind: failed.failure.kind, reason: failed.failure.message.clone() });
     }
     let not_run = |reason: &str| Outcome::Skipped { reason: reason.to_owned() };
-    Ok(match (&run.state, run.key, record_kind(run.mode)) {
+    Ok(match (&run.state, run.key, RecordKind::of_mode(run.mode)) {
         (RunState::Skipped { reason }, _, _) => Outcome::Skipped { reason: reason.clone() },
         (RunState::Refused { reason }, _, _) => {
             Outcome::Failed { kind: FailureKind::OutOfMemory, reason: reason.clone() }

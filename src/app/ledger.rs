@@ -57,19 +57,9 @@ impl Ledger {
     }
 }
 
-/// Kind of the records of a mode; `None` for a mode that records nothing yet.
-pub fn record_kind(mode: Mode) -> Option<RecordKind> {
-    match mode {
-        Mode::Event => Some(RecordKind::Event),
-        Mode::Annotation => Some(RecordKind::Annotation),
-        Mode::Ncu => Some(RecordKind::Ncu),
-        Mode::Nsys => None,
-    }
-}
-
 impl Facts for Ledger {
     fn sample_sets(&self, mode: Mode, measurement: &Key) -> u32 {
-        let sets = record_kind(mode).and_then(|kind| self.store().facts().sets(kind, measurement));
+        let sets = RecordKind::of_mode(mode).and_then(|kind| self.store().facts().sets(kind, measurement));
         sets.map_or(0, |sets| sets.count)
     }
 
@@ -90,7 +80,7 @@ impl Facts for Ledger {
     }
 
     fn latest(&self, slot: &Slot<'_>) -> Option<Key> {
-        let kind = record_kind(slot.mode)?;
+        let kind = RecordKind::of_mode(slot.mode)?;
         let slot = store::Slot { kind, id: slot.id, shape: slot.shape, mode: Some(slot.mode), device: slot.device };
         self.store().facts().latest(&slot)
     }

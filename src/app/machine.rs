@@ -1,6 +1,6 @@
 //! The host as one session sees it: device, compiler, peaks, and what every record states about them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,18 +8,20 @@ use serde::{Deserialize, Serialize};
 
 use super::{CacheError, Project};
 use crate::answers::{Answers, AnswersError};
-use crate::backend::cuda::{Cuda, CudaError};
+use crate::backend::cuda::{self, Cuda, CudaError};
 use crate::backend::{Backend, BuildError, Cpu, Patience, ProbeError};
 use crate::device::clocks::{self, UnknownPolicy};
 use crate::device::gpu::{self, GpuError};
+use crate::device::nsight::{self, NcuError};
 use crate::device::peaks::{self, PeaksError};
 use crate::device::{Host, HostError, git, probe};
 use crate::execute::{ExecuteError, Executor as _, ProcessExecutor};
 use crate::manifest::ClockPolicy;
 use crate::model::clocks::Telemetry;
+use crate::model::ncu::NcuOffer;
 use crate::model::protocol::{GpuInfo, GpuRequest, Line, PROTOCOL, Request, SUPPORT_SOURCE, Task};
 use crate::model::record::Environment;
-use crate::model::{DeviceKind, Peaks};
+use crate::model::{Device, DeviceKind, Peaks};
 
 /// Device, compiler and peaks of this host.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub struct Machine {
     pub peaks: Option<Peaks>,
     /// The GPU as workers are told of it; `None` on a CPU.
     pub gpu: Option<GpuRequest>,
+    /// Nsight Compute's program, where the host has it.
+    pub ncu: Option<PathBuf>,
     pub clocks: ClockRule,
 }
 
@@ -123,6 +127,15 @@ pub fn gpus(project: &Project, worker: &Path) -> Result<Gpus, MachineError> {
     })
 }
 
+/// Nsight Compute on this host, and what it offers for the device.
+fn nsight_compute(project: &Project, device: &Device) -> Result<(PathBuf, NcuOffer), NcuError> {
+    let named = std::env::var_os(nsight::VARIABLE);
+    let program = nsight::find(named.as_deref(), &cuda::program_folders(), Path::new("/"))?;
+    let metrics = device.gpu.as_ref().map(|gpu| project.conf.metrics.to_ask(gpu.capability())).unwrap_or_default();
+    let offer = nsight::offer(&program, &metrics, &Answers::new(&project.cache()))?;
+    Ok((program, offer))
+}
+
 impl Machine {
     /// Looks at the host and the device that `choice` names; what compilers and drivers say is remembered.
     ///
@@ -142,7 +155,7 @@ impl Machine {
     fn cpu(project: &Project, host: Host) -> Result<Machine, MachineError> {
         let backend = Cpu::find(&project.cache())?;
         let peaks = peaks::load_measured(&project.cache(), &host.device.id, backend.toolchain())?;
-        Ok(Machine { host, backend: Box::new(backend), peaks, gpu: None, clocks: ClockRule::default() })
+        Ok(Machine { host, backend: Box::new(backend), peaks, gpu: None, ncu: None, clocks: ClockRule::default() })
     }
 
     fn gpu(project: &Project, mut host: Host, choice: Choice<'_>) -> Result<Machine, MachineError> {
@@ -158,7 +171,13 @@ impl Machine {
         // A slice of a GPU has a name of its own, and not the peaks of the whole.
         let peaks = project.conf.devices.peaks(&host.device.id.name);
         let gpu = Some(GpuRequest { uuid: chosen.uuid.clone(), support });
-        Ok(Machine { host, backend: Box::new(backend), peaks, gpu, clocks: ClockRule::default() })
+        let found = nsight_compute(project, &host.device);
+        host.nsight_compute = Some(match &found {
+            Ok((_, offer)) => Ok(offer.clone()),
+            Err(error) => Err(error.to_string()),
+        });
+        let ncu = found.ok().map(|(program, _)| program);
+        Ok(Machine { host, backend: Box::new(backend), peaks, gpu, ncu, clocks: ClockRule::default() })
     }
 
     /// What every record of a session states. Asks git for the state of the project's folder.

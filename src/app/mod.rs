@@ -26,7 +26,7 @@ pub use clocks::HoldError;
 pub use experiment::{Bench, BenchError, Control, Finished, Workspace, protocols};
 pub use explain::{Since, reasons, since};
 pub use history::{Followed, HistoryError, history};
-pub use ledger::{Ledger, record_kind};
+pub use ledger::Ledger;
 pub use machine::{Choice, ClockRule, Gpus, Machine, MachineError, default_kind, gpus};
 pub use project::{CacheError, Project, ProjectError};
 pub use publish::{PublishError, Published, publish_experiment, publish_profile};

@@ -13,6 +13,7 @@ use crate::backend::BuildCache;
 use crate::execute::RunFailure;
 use crate::model::Mode;
 use crate::model::protocol::FailureKind;
+use crate::model::record::{AnnotationPass, Body, NcuRun};
 use crate::plan::PlanError;
 use crate::report::{Outcome, RenderError, Renderer, Report, ReportError};
 
@@ -163,6 +164,9 @@ fn profile(
     let (Some(text), Some(newest)) = (report.profile(renderer, index)?, records.last()) else { return Ok(None) };
     let write = |folder: &Path| {
         artifacts::write(workspace, folder, &bench.plan.subjects[*subject], prepared, &bench.protocols)?;
+        if let Body::Ncu(AnnotationPass { ncu: Some(NcuRun { report: Some(kept), .. }), .. }) = &newest.body {
+            artifacts::copy_report(&workspace.project.out, folder, kept)?;
+        }
         write_text(&folder.join("report.md"), &text)
     };
     if let Some(folder) = folder {

@@ -140,7 +140,7 @@ fn record_facts(workspace: &Workspace<'_>, bench: &Bench, recorder: &Recorder) -
     let entries = ledger.store().ls()?;
     for subject in &bench.plan.subjects {
         if let SubjectState::Ready(ready) = &subject.state {
-            let of_run = |run: &plan::Run| Some((super::record_kind(run.mode)?, run.key?));
+            let of_run = |run: &plan::Run| Some((RecordKind::of_mode(run.mode)?, run.key?));
             let is_ours = |entry: &&Entry| entry.kind == RecordKind::Verification && entry.subject == ready.key;
             let verified = entries.iter().filter(is_ours).map(|entry| (entry.kind, entry.key));
             let keys: BTreeSet<(RecordKind, Key)> = subject.runs.iter().filter_map(of_run).chain(verified).collect();
@@ -219,6 +219,7 @@ pub fn set_up(recording: &Recording, out: &Path) -> Result<Replayed, TapeError> 
         backend: Box::new(RecordedBackend::new(recording)),
         peaks: host.peaks.clone(),
         gpu: host.gpu.clone(),
+        ncu: None,
         clocks: ClockRule::Recorded(
             recording.session.as_ref().and_then(|session| session.telemetry.clone()).map(Box::new),
         ),

@@ -8,7 +8,7 @@ use super::context::{self, Opened};
 use super::exit::{CliError, Exit};
 use super::output;
 use super::run::bench_error;
-use crate::app::{Since, reasons, record_kind, since};
+use crate::app::{Since, reasons, since};
 use crate::model::record::{Record, RecordKind};
 use crate::model::{Key, Tiling};
 use crate::plan::{Change, RunState, SubjectState, Wanted};
@@ -40,7 +40,7 @@ fn manifest(global: &Global, args: &ExplainArgs, path: &Path) -> Result<Exit, Cl
         for run in &subject.runs {
             let changes = reasons(&opened.workspace(), &bench, index, run).map_err(CliError::internal)?;
             let (state, reason) = super::plan::state(&run.state, &subject.state, &changes);
-            let files = match (record_kind(run.mode), run.key) {
+            let files = match (RecordKind::of_mode(run.mode), run.key) {
                 (Some(kind), Some(key)) => files(&opened, kind, &key)?,
                 _ => Vec::new(),
             };

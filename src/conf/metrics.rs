@@ -17,6 +17,8 @@ pub(super) const DEFAULT: &str = include_str!("../../conf/metrics.toml");
 #[serde(deny_unknown_fields)]
 pub struct Metrics {
     schema: u32,
+    /// Sections whose rules annotation asks for, by NVIDIA's identifiers.
+    pub sections: Vec<String>,
     #[serde(rename = "metric")]
     pub counters: BTreeMap<CounterName, CounterRule>,
 }
@@ -128,6 +130,9 @@ pub(super) fn parse(file: &Path, text: &str) -> Result<Metrics, ConfError> {
 
 fn check(metrics: &Metrics) -> Result<(), Invalid> {
     check_schema(metrics.schema)?;
+    if let Some(name) = metrics.sections.iter().find(|name| !is_identifier(name)) {
+        return Err(Invalid::new("sections", format!("{name:?}"), "identifiers of letters, digits and `_`"));
+    }
     for (name, key, unit) in CounterName::ALL {
         let key = format!("metric.{key}");
         let rule = metrics.counters.get(&name).ok_or_else(|| Invalid::new(&key, "missing", "every counter"))?;
@@ -137,6 +142,10 @@ fn check(metrics: &Metrics) -> Result<(), Invalid> {
         check_names(&format!("{key}.names"), &rule.names)?;
     }
     Ok(())
+}
+
+fn is_identifier(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// Rows stand in ascending order and do not overlap, and each has a name. A name goes to `ncu --metrics`, which takes a list
@@ -209,6 +218,7 @@ mod tests {
             ("unit = \"hz\"", "unit = \"%\"", "`metric.sm_clock.unit` is `%`; allowed is `hz`"),
             ("[metric.sm_clock]", "[metric.sm_clocks]", "sm_clocks"),
             ("\"lts__t_sector_hit_rate.pct\"", "\"a,b\"", "at least one name of letters"),
+            ("\"Occupancy\"", "\"Occupancy --set full\"", "`sections` is \"Occupancy --set full\""),
             ("from = \"8.0\"", "from = \"8\"", "`8` is no compute capability"),
             ("unit = \"ns\"", "unit = \"us\"", "not in base form; write `ns`"),
         ] {

@@ -2,11 +2,11 @@
 //!
 //! Costs a process: ask only when something is about to be measured, so that an unchanged run never does.
 
-use std::io;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::process::Command;
 use std::time::Duration;
+
+use super::ask::{Unanswered, ask};
 
 /// State of a working tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,17 +17,6 @@ pub struct Tree {
     pub dirty: bool,
 }
 
-/// Why the state is not known.
-#[derive(Debug, thiserror::Error)]
-pub enum Unknown {
-    #[error("git does not start: {0}")]
-    Start(io::Error),
-    #[error("git gave no answer within {0:?}")]
-    Slow(Duration),
-    #[error("git ended with {status}: {message}")]
-    Failed { status: ExitStatus, message: String },
-}
-
 /// Longest wait for git; the state of a huge tree is not worth more.
 pub const LIMIT: Duration = Duration::from_secs(5);
 
@@ -35,45 +24,15 @@ pub const LIMIT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// There is no git or no repository, or git takes longer than `limit`.
-pub fn tree(folder: &Path, limit: Duration) -> Result<Tree, Unknown> {
-    let mut child = Command::new("git")
-        .args(["--no-optional-locks", "status", "--porcelain=v2", "--branch"])
+pub fn tree(folder: &Path, limit: Duration) -> Result<Tree, Unanswered> {
+    let mut git = Command::new("git");
+    git.args(["--no-optional-locks", "status", "--porcelain=v2", "--branch"])
         .current_dir(folder)
-        .env("LC_ALL", "C")
         // Set by git's own hooks, and then about another tree.
         .env_remove("GIT_DIR")
         .env_remove("GIT_WORK_TREE")
-        .env_remove("GIT_INDEX_FILE")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(Unknown::Start)?;
-    let answers = [reader(child.stdout.take()), reader(child.stderr.take())];
-    let [answer, message] = answers.map(|answer| answer.recv_timeout(limit));
-    let (Ok(answer), Ok(message)) = (answer, message) else {
-        // It may have ended in the meantime; either way it must not stay a zombie.
-        let _ = child.kill();
-        let _ = child.wait();
-        return Err(Unknown::Slow(limit));
-    };
-    let status = child.wait().map_err(Unknown::Start)?;
-    if !status.success() {
-        return Err(Unknown::Failed { status, message: message.trim().to_owned() });
-    }
-    Ok(parse(&answer))
-}
-
-/// Everything that comes from a pipe, once it is closed.
-fn reader(pipe: Option<impl io::Read + Send + 'static>) -> mpsc::Receiver<String> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let read = pipe.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut bytes));
-        // A closed channel means that nobody waits any more.
-        let _ = read.map(|_| sender.send(String::from_utf8_lossy(&bytes).into_owned()));
-    });
-    receiver
+        .env_remove("GIT_INDEX_FILE");
+    ask(&mut git, limit).map(|answer| parse(&answer))
 }
 
 fn parse(answer: &str) -> Tree {
@@ -86,6 +45,8 @@ fn parse(answer: &str) -> Tree {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Stdio;
+
     use super::*;
 
     #[test]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::ncu::NcuOffer;
 use crate::model::{Device, DeviceId, DeviceKind};
 
 /// The host's CPU cannot be described.
@@ -42,6 +43,9 @@ pub struct Host {
     pub name: String,
     /// Kernel and distribution.
     pub os: String,
+    /// Nsight Compute, or why there is none; absent where nobody looked, as on a CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nsight_compute: Option<Result<NcuOffer, String>>,
 }
 
 /// Describes the CPU of this host.
@@ -84,6 +88,7 @@ pub fn host_below(root: &Path, cores: &[u32]) -> Result<Host, HostError> {
         governor: line(&frequency(root, first).join("scaling_governor")),
         name: line(&root.join("proc/sys/kernel/hostname")).unwrap_or_else(|| "unknown".into()),
         os: os(root),
+        nsight_compute: None,
     })
 }
 
@@ -250,6 +255,7 @@ mod tests {
                 governor: None,
                 name: "alpha".into(),
                 os: "Linux 6.1.0 (Debian 12)".into(),
+                nsight_compute: None,
             }
         );
     }

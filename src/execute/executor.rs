@@ -55,9 +55,26 @@ pub struct Wrapper {
     pub program: PathBuf,
     /// Its own arguments; the worker's command line follows them.
     pub arguments: Vec<OsString>,
+    /// Variables for it and the worker, beside those that every worker gets.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+/// Variables of this process that those it starts may see.
+fn environment() -> impl Iterator<Item = (&'static str, OsString)> {
+    ENVIRONMENT.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)))
 }
 
 impl ProcessExecutor {
+    /// Variables that a worker, and a tool beside it, gets.
+    pub(super) fn environment(&self) -> impl Iterator<Item = (&'static str, OsString)> + use<> {
+        environment()
+    }
+
+    /// The user asks to stop.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
     /// The same with `wrapper` around the worker.
     pub fn under(&self, wrapper: Wrapper) -> ProcessExecutor {
         ProcessExecutor { wrapper: Some(wrapper), ..self.clone() }
@@ -182,7 +199,7 @@ pub(super) struct Worker {
 impl Worker {
     fn start(program: &Path, wrapper: Option<&Wrapper>, request: &Request) -> Result<Worker, Failure> {
         let broken = |what: String| Failure { kind: FailureKind::Internal, stage: None, message: what };
-        let environment = ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+        let environment = environment();
         let first = wrapper.map_or(program, |wrapper| &wrapper.program);
         let mut child = Command::new(first)
             .args(wrapper.iter().flat_map(|wrapper| &wrapper.arguments))
@@ -190,6 +207,7 @@ impl Worker {
             .arg("__worker")
             .env_clear()
             .envs(environment)
+            .envs(wrapper.iter().flat_map(|wrapper| wrapper.environment.iter().cloned()))
             .envs(request.gpu.iter().map(|gpu| ("CUDA_VISIBLE_DEVICES", gpu.uuid.as_str())))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -47,7 +47,11 @@ impl Sanitizer {
             Failure { kind: FailureKind::Internal, stage: None, message }
         };
         cleared.map_err(unwritable)?;
-        let wrapper = Wrapper { program: self.program.clone(), arguments: sanitizer::arguments(tool, log) };
+        let wrapper = Wrapper {
+            program: self.program.clone(),
+            arguments: sanitizer::arguments(tool, log),
+            environment: Vec::new(),
+        };
         let answer = self.executor.under(wrapper).execute(request, &mut |_| {});
         if let Err(ExecuteError::Interrupted) = answer {
             return Err(ExecuteError::Interrupted);

@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use super::sanitize::Sanitizer;
 use super::{Builder, Clock, Event, ExecuteError, Executor, Gauge, Journal, JournalError, Name, Observer};
 use crate::catalog::{Catalog, Package};
+use crate::conf::Metrics;
 use crate::manifest::Experiment;
 use crate::model::build::{Module, StageBuild};
 use crate::model::clocks::{Reading, Telemetry};
@@ -36,6 +37,8 @@ pub struct Tools<'a> {
     pub clock: &'a dyn Clock,
     /// The host, as every record of the session states it.
     pub environment: Environment,
+    /// What Nsight Compute calls mlarun's counters.
+    pub metrics: &'a Metrics,
     /// The GPU's clocks and board, to which a measurement adds what was read around it; `None` on a CPU.
     pub telemetry: Option<Telemetry>,
     pub gauge: &'a dyn Gauge,
@@ -363,7 +366,7 @@ impl<'a> Session<'a> {
             self.measure_event(plan, group)?;
             self.measure_annotation(plan, group)?;
         }
-        Ok(())
+        self.profile_all(plan, arms)
     }
 
     fn measure_event(&mut self, plan: &Plan, group: &[&Arm]) -> Result<(), Stop> {
@@ -403,7 +406,11 @@ impl<'a> Session<'a> {
         self.keep(plan, arm, Mode::Event, (round, rounds), position, Body::Event(set), median_ns)
     }
 
+    /// Without Nsight Compute, which sees more.
     fn measure_annotation(&mut self, plan: &Plan, group: &[&Arm]) -> Result<(), Stop> {
+        if self.tools.setting.protocols.nsight_compute.is_ok() {
+            return Ok(());
+        }
         for arm in group {
             if plan.subjects[arm.subject].sets_to_take(Mode::Annotation, 1).is_some() {
                 let result = self.annotation(plan, arm);
@@ -423,7 +430,7 @@ impl<'a> Session<'a> {
     }
 
     /// One process; a second one where the first ended in a way that a fresh process may not repeat.
-    fn measure(
+    pub(super) fn measure(
         &mut self,
         plan: &Plan,
         arm: &Arm,
@@ -466,7 +473,7 @@ impl<'a> Session<'a> {
     }
 
     #[expect(clippy::too_many_arguments, reason = "what a record states beside its body")]
-    fn keep(
+    pub(super) fn keep(
         &mut self,
         plan: &Plan,
         arm: &Arm,
@@ -478,7 +485,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), Stop> {
         let subject = &plan.subjects[arm.subject];
         let key = subject.run(mode).and_then(|run| run.key).expect("a ready subject's runs have keys");
-        let kind = if mode == Mode::Event { RecordKind::Event } else { RecordKind::Annotation };
+        let kind = RecordKind::of_mode(mode).expect("what a mode measures is recorded");
         let record = Record {
             kind,
             key,

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::ncu::Capability;
 use super::{DType, Value};
 
 /// Kind of device; decides which of a manifest's `[target.*]` overrides applies.
@@ -42,6 +43,12 @@ pub struct GpuTraits {
 }
 
 impl GpuTraits {
+    /// Its compute capability.
+    pub fn capability(&self) -> Capability {
+        let (major, minor) = self.compute_capability;
+        Capability { major, minor }
+    }
+
     /// Architecture whose machine code the GPU runs, with the instructions of that architecture alone: `sm_90a`.
     pub fn architecture(&self) -> String {
         let (major, minor) = self.compute_capability;

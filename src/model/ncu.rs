@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Key;
 use super::quantity::{Reading, Unit};
 use super::source_view::SourceView;
 
@@ -33,6 +34,15 @@ impl NcuReport {
     }
 }
 
+/// What an installed Nsight Compute can do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NcuOffer {
+    pub version: String,
+    /// Metrics that annotation would ask for and that this version does not know.
+    #[serde(default)]
+    pub lacks: Vec<String>,
+}
+
 /// What Nsight Compute saw of one subject: a launch of each stage.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NcuProfile {
@@ -58,7 +68,7 @@ pub struct StageProfile {
 pub struct ReportFile {
     /// Without folders.
     pub name: String,
-    pub sha256: String,
+    pub sha256: Key,
     pub bytes: u64,
 }
 

@@ -98,6 +98,9 @@ pub enum Task {
     Profile {
         subjects: Vec<Profiled>,
         protocol: NcuProtocol,
+        /// Name, without folders and ending, of the report that Nsight Compute is to keep; `None` keeps none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        report: Option<String>,
     },
     Tune {
         candidates: Vec<Candidate>,
@@ -457,6 +460,14 @@ pub enum FailureKind {
     Unsupported,
     /// The GPU cannot launch the stage: its grid, block, cluster or shared memory exceeds a limit.
     Launch,
+    /// This user may not read the GPU's performance counters.
+    NotPermitted,
+    /// A profiler does not know, or does not deliver, what it was asked for.
+    UnknownMetric,
+    /// A profiler saw no kernel, or not those that were launched.
+    NoKernel,
+    /// A profiler ended without data, or with data that cannot be read.
+    NoData,
     /// Too many measurements were taken while clocks slipped that were to be held.
     Invalid,
     /// The worker broke the protocol, or the operating system refused something.

@@ -50,6 +50,16 @@ impl RecordKind {
     pub const ALL: [RecordKind; 4] =
         [RecordKind::Event, RecordKind::Annotation, RecordKind::Ncu, RecordKind::Verification];
 
+    /// Kind of the records of a mode; `None` for a mode that records nothing yet.
+    pub const fn of_mode(mode: Mode) -> Option<RecordKind> {
+        match mode {
+            Mode::Event => Some(RecordKind::Event),
+            Mode::Annotation => Some(RecordKind::Annotation),
+            Mode::Ncu => Some(RecordKind::Ncu),
+            Mode::Nsys => None,
+        }
+    }
+
     /// Folder name.
     pub const fn name(self) -> &'static str {
         match self {

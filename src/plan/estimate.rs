@@ -122,6 +122,11 @@ fn cores(setting: &Setting<'_>) -> f64 {
     setting.device.cores.len().max(1) as f64
 }
 
+/// A subject of some stages under Nsight Compute, with the counters of annotation mode and with all of them: its start, and the
+/// replays of every launch.
+const NCU_NS: f64 = 3e9;
+const FULL_NCU_NS: f64 = 20e9;
+
 /// Launches are assumed to reach a third of the roofline.
 fn launch_ns(floor_ns: Option<f64>) -> f64 {
     3.0 * floor_ns.unwrap_or(1e6)
@@ -140,11 +145,13 @@ pub(super) fn estimate_ns(protocols: &Protocols, mode: Mode, floor_ns: Option<f6
             let (warm, one) = sampled(&event.warmup, event.budget_ns, event.min_samples);
             f64::from(protocols.rounds) * (PROCESS_NS + warm + one * event.timings.len() as f64)
         }
+        Mode::Annotation if protocols.nsight_compute.is_ok() => NCU_NS,
         Mode::Annotation => {
             let annotation = &protocols.annotation;
             let (warm, one) = sampled(&annotation.warmup, annotation.budget_ns, annotation.min_samples);
             PROCESS_NS + warm + one
         }
-        Mode::Ncu | Mode::Nsys => 0.0,
+        Mode::Ncu => FULL_NCU_NS,
+        Mode::Nsys => 0.0,
     }
 }

@@ -24,7 +24,7 @@ use crate::expr::{EvalError, Expr, Scope};
 use crate::manifest::{Baseline, Experiment};
 use crate::model::build::Toolchain;
 use crate::model::clocks::ClockState;
-use crate::model::protocol::{AnnotationProtocol, EventProtocol, TuneProtocol};
+use crate::model::protocol::{AnnotationProtocol, EventProtocol, NcuProtocol, TuneProtocol};
 use crate::model::{Choices, Device, DeviceKind, KernelId, Key, Mode, Peaks, Shape, Tiling, Value};
 
 pub use estimate::Estimate;
@@ -50,6 +50,8 @@ pub struct Setting<'a> {
 pub struct Protocols {
     pub event: EventProtocol,
     pub annotation: AnnotationProtocol,
+    /// Nsight Compute for both modes that it serves; the reason where it does not.
+    pub nsight_compute: Result<Nsight, String>,
     pub tuning: TuneProtocol,
     pub search: SearchLimits,
     /// Time after which a search tries no further candidate.
@@ -63,6 +65,15 @@ pub struct Protocols {
     pub clocks: ClockState,
 }
 
+/// What Nsight Compute is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nsight {
+    /// In annotation mode: some counters and rules.
+    pub annotation: NcuProtocol,
+    /// In its own mode: everything.
+    pub ncu: NcuProtocol,
+}
+
 impl Setting<'_> {
     /// What expressions of kernel packages are evaluated in; see [`root_scope`].
     pub fn root(&self) -> Scope<'static> {
@@ -73,10 +84,12 @@ impl Setting<'_> {
 impl Protocols {
     /// The protocol of `mode` as it enters a key.
     fn material(&self, mode: Mode) -> serde_json::Value {
-        let value = match mode {
-            Mode::Event => serde_json::to_value(&self.event),
-            Mode::Annotation => serde_json::to_value(&self.annotation),
-            Mode::Ncu | Mode::Nsys => Ok(serde_json::Value::Null),
+        let value = match (mode, &self.nsight_compute) {
+            (Mode::Event, _) => serde_json::to_value(&self.event),
+            (Mode::Annotation, Ok(nsight)) => serde_json::to_value(&nsight.annotation),
+            (Mode::Annotation, Err(_)) => serde_json::to_value(&self.annotation),
+            (Mode::Ncu, Ok(nsight)) => serde_json::to_value(&nsight.ncu),
+            (Mode::Ncu, Err(_)) | (Mode::Nsys, _) => Ok(serde_json::Value::Null),
         };
         value.expect("protocols serialise to JSON")
     }
@@ -602,7 +615,7 @@ impl<'a> Decider<'a> {
     }
 
     fn skipped_or_estimated(&self, mut run: Run, floor_ns: Option<f64>) -> Run {
-        if let Some(reason) = skipped(run.mode, self.setting.device.id.kind) {
+        if let Some(reason) = skipped(run.mode, self.setting) {
             run.state = RunState::Skipped { reason };
         }
         if matches!(run.state, RunState::Stale(_) | RunState::AfterTune) {
@@ -731,11 +744,12 @@ fn too_large(prepared: &Prepared, device: &Device) -> Option<String> {
     })
 }
 
-fn skipped(mode: Mode, device: DeviceKind) -> Option<String> {
-    match (mode, device) {
+fn skipped(mode: Mode, setting: &Setting<'_>) -> Option<String> {
+    match (mode, setting.device.id.kind) {
         (Mode::Ncu, DeviceKind::Cpu) => {
             Some("Nsight Compute profiles NVIDIA GPUs, and this run is on a CPU".to_owned())
         }
+        (Mode::Ncu, DeviceKind::Gpu) => setting.protocols.nsight_compute.as_ref().err().cloned(),
         (Mode::Nsys, DeviceKind::Cpu) => {
             Some("Nsight Systems' timeline shows streams of a GPU, and this run is on a CPU".to_owned())
         }

@@ -69,7 +69,7 @@ fn perform(answer: &mut Answer, request: &Request) -> Result<(), Failure> {
         Task::Annotation { launchable, protocol, check } => {
             measure(answer, request, launchable, check, Measurement::Annotation(protocol))
         }
-        Task::Profile { subjects, protocol } => match &request.gpu {
+        Task::Profile { subjects, protocol, .. } => match &request.gpu {
             Some(gpu) => {
                 let _pinned = Host::new(&request.cores)?;
                 cuda::profile(answer, gpu, subjects, protocol)

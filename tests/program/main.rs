@@ -16,6 +16,7 @@ mod input;
 mod interrupt;
 mod kills;
 mod lease;
+mod nsight;
 mod profile;
 mod project;
 mod recording;

@@ -25,9 +25,14 @@ pub use toolkit::{Surroundings, Toolkit, ToolkitError, find};
 /// # Errors
 /// There is none.
 pub fn program(name: &'static str) -> Result<PathBuf, NoProgram> {
-    let searched = toolkit::program_folders(&Surroundings::of_process());
+    let searched = program_folders();
     let path = std::env::join_paths(searched.iter().filter(|folder| !folder.as_os_str().is_empty()));
     process::find(name, &path.unwrap_or_default()).ok_or(NoProgram { name, searched })
+}
+
+/// Folders that may hold programs of a CUDA toolkit on this host, then those of PATH.
+pub fn program_folders() -> Vec<PathBuf> {
+    toolkit::program_folders(&Surroundings::of_process())
 }
 
 /// The host lacks a program of the CUDA toolkit.

@@ -33,11 +33,13 @@ pub fn read_details(text: &str, names: KernelNames) -> Result<NcuReport, ReadErr
             let launch = &mut report.launches[index];
             let field = |at: usize| row.fields[at].as_ref();
             if !field(columns.metric).is_empty() {
-                launch.sections.push(SectionReading {
-                    section: field(columns.section).to_owned(),
-                    metric: field(columns.metric).to_owned(),
-                    reading: reading(field(columns.value), field(columns.unit)),
-                });
+                let (section, metric) = (field(columns.section), field(columns.metric).to_owned());
+                let reading = reading(field(columns.value), field(columns.unit));
+                if section == ASKED_FOR {
+                    launch.metrics.insert(metric, reading);
+                } else {
+                    launch.sections.push(SectionReading { section: section.to_owned(), metric, reading });
+                }
             } else if let Some(rule) = columns.rule(row)? {
                 launch.rules.push(rule);
             } else {
@@ -48,6 +50,9 @@ pub fn read_details(text: &str, names: KernelNames) -> Result<NcuReport, ReadErr
     }
     Ok(report)
 }
+
+/// The section under which the page shows metrics that were asked for by name.
+const ASKED_FOR: &str = "Command line profiler metrics";
 
 struct Columns {
     identity: Identity,

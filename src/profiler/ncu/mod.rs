@@ -11,6 +11,7 @@ mod log;
 mod number;
 mod outcome;
 mod raw;
+pub mod run;
 mod source;
 mod table;
 

@@ -51,6 +51,8 @@ pub enum NcuFailure {
     NoData { said: String },
     #[error("Nsight Compute profiled {found} launches and {wanted} were asked for; profile again")]
     Launches { wanted: usize, found: usize },
+    #[error("Nsight Compute profiled `{found}` where stage `{stage}` launches `{wanted}`; profile again")]
+    OtherKernel { stage: String, wanted: String, found: String },
     #[error("{0}")]
     Unreadable(ReadError),
 }

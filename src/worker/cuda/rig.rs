@@ -239,7 +239,7 @@ impl rig::Rig for Rig<'_> {
     }
 
     fn counters(&mut self) -> Result<Counters, Failure> {
-        let reason = "a GPU's hardware counters are read by Nsight Compute, which is another mode: ncu".to_owned();
+        let reason = "a GPU's hardware counters are read by Nsight Compute, which was not used".to_owned();
         Ok(Counters::Absent { reason })
     }
 
