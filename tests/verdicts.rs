@@ -8,7 +8,7 @@ mod trials;
 #[path = "../benches/verdicts/worlds.rs"]
 mod worlds;
 
-use mlarun::stats::verdict::Tally;
+use mlarun::stats::verdict::{Clocks, Rule, Tally, judge, orders};
 
 use series::{SERIES, Series};
 use trials::tally;
@@ -57,6 +57,25 @@ fn one_percent_is_found_where_processes_spread_by_half_a_percent_or_less() {
             let found = tally.found(change).unwrap().at_least(LEVEL).unwrap();
             assert!(found > least && tally.mean_rounds().unwrap() < rounds, "{name}, {change}: {found}, {tally:?}");
         }
+    }
+}
+
+/// A calibration may lower the threshold of unlocked clocks to that of locked ones: what is claimed must hold in cycles too.
+#[test]
+fn a_lowered_threshold_of_unlocked_clocks_deceives_as_rarely() {
+    let rule = Rule::new(Clocks::Unlocked, 1).with_threshold(Rule::LOCKED_THRESHOLD);
+    for world in worlds(|world| world.clock.is_some()) {
+        let tally_of = |change| {
+            trials::tally_by(world, change, TRIALS, orders, |rounds| {
+                let judgement = judge(rounds, &rule).expect("there are rounds, and the rule is one");
+                (judgement.verdict, judgement.rounds)
+            })
+        };
+        let identical = tally_of(0.0);
+        assert!(identical.different().unwrap().at_most(LEVEL).unwrap() < 0.001, "{}: {identical:?}", world.name);
+        let faster = tally_of(0.01);
+        assert!(faster.slower == 0 && faster.same * 1000 <= faster.comparisons, "{}: {faster:?}", world.name);
+        assert!(faster.faster * 2 > faster.comparisons, "{}: {faster:?}", world.name);
     }
 }
 

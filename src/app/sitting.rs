@@ -12,6 +12,7 @@ use crate::catalog::{LookupError, Package};
 use crate::device::clocks::ClocksError;
 use crate::execute::{Session, TrialsError};
 use crate::manifest::{self, ClockPolicy, ProtocolOverrides};
+use crate::model::calibration::HostCalibration;
 use crate::model::clocks::ClockState;
 use crate::model::protocol::{EventProtocol, Launchable};
 use crate::model::{KernelId, Language, Shape, Version};
@@ -116,6 +117,14 @@ impl Workspace<'_> {
     /// What was tried before cannot be read.
     pub fn calibration_clocks(&self) -> Result<ClockState, SittingError> {
         Ok(self.planned_clocks(&CLOCKS).map_err(HoldError::from)?)
+    }
+
+    /// What this host's verdicts are worth at the clocks `state`; `None` where that was never judged.
+    ///
+    /// # Errors
+    /// It was, and cannot be read.
+    pub fn host_calibration(&self, state: &ClockState) -> Result<Option<HostCalibration>, CalibrationsError> {
+        calibrations::judged(&self.sittings_folder(state))
     }
 
     /// Gathers what is missing, in one sitting.

@@ -506,6 +506,9 @@ pub struct CalibrateArgs {
     /// Run nothing, and judge what these files hold, or what this host has gathered
     #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with_all = ["budget", "identical"])]
     pub judge: Option<Vec<PathBuf>>,
+    /// Comparisons resampled from the processes, for each kernel and number; the default can show that 1 in 1,000 is wrong at most
+    #[arg(long, value_name = "COUNT", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub comparisons: u32,
     /// Also write all processes to one file, for `--judge` elsewhere
     #[arg(long, value_name = "FILE")]
     pub export: Option<PathBuf>,

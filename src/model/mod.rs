@@ -1,6 +1,7 @@
 //! The nouns of mlarun, shared by every other module. Pure data: no I/O, no clock, no environment.
 
 pub mod build;
+pub mod calibration;
 pub mod calling;
 pub mod clocks;
 pub mod device;

@@ -4,6 +4,7 @@
 mod analysis;
 mod bottleneck;
 mod bounded;
+pub mod calibration;
 pub mod devlog;
 mod differences;
 mod input;

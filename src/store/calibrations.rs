@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! out/store/calibrations/<device, driver and clocks>/<session>.jsonl
+//! out/store/calibrations/<device, driver and clocks>/judged.json       what they show, in short; made again from them
 //! ```
 //!
 //! A line is either what the sitting is, `{"format": …, "sitting": …}`, or a process, `[kernel, turn, slower by, ns, SM MHz]`
@@ -16,11 +17,17 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::envelope::{self, Fault};
 use crate::atomic::{self, Durability};
+use crate::model::calibration::HostCalibration;
 use crate::model::clocks::ClockState;
 use crate::model::record::{FORMAT, Format};
 use crate::model::{DeviceId, KernelId, Key, Shape, Timing};
 use crate::stats::verdict::{Process, Taint};
+
+/// File of what a folder's sittings show, and its body's name there.
+const JUDGED: &str = "judged.json";
+const CALIBRATION: &str = "calibration";
 
 /// Processes that are written before the file is synced: a loss of power takes fewer.
 const SYNCED: usize = 16;
@@ -32,6 +39,8 @@ pub enum CalibrationsError {
     Io { path: PathBuf, error: std::io::Error },
     #[error("{}:{line}: {reason}; move the line or the file away if it is none of `mlarun calibrate`'s", path.display())]
     Line { path: PathBuf, line: usize, reason: String },
+    #[error("{}: {fault}; delete it, and `mlarun calibrate --judge` makes it again", path.display())]
+    Judged { path: PathBuf, fault: Fault },
     #[error("{}: written in format {}.{} by a newer mlarun; use that one", path.display(), found.major, found.minor)]
     Newer { path: PathBuf, found: Format },
 }
@@ -188,6 +197,34 @@ pub fn export(path: &Path, sittings: &[Sitting]) -> Result<(), CalibrationsError
     let written =
         std::path::absolute(path).and_then(|path| atomic::write(&path, text(sittings).as_bytes(), Durability::Synced));
     written.map_err(|error| CalibrationsError::Io { path: path.to_owned(), error })
+}
+
+/// Keeps what the sittings of `folder` show, in place of what they showed before.
+///
+/// # Errors
+/// It cannot be written.
+pub fn save_judged(folder: &Path, host: &HostCalibration) -> Result<(), CalibrationsError> {
+    let path = folder.join(JUDGED);
+    let written = envelope::encode(CALIBRATION, host)
+        .map_err(std::io::Error::from)
+        .and_then(|text| atomic::write(&path, &text, Durability::Synced));
+    written.map_err(|error| CalibrationsError::Io { path, error })
+}
+
+/// What the sittings of `folder` showed when they were last judged; `None` where they never were.
+///
+/// # Errors
+/// There is something, and it cannot be read.
+pub fn judged(folder: &Path) -> Result<Option<HostCalibration>, CalibrationsError> {
+    let path = folder.join(JUDGED);
+    match fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(CalibrationsError::Io { path, error }),
+        Ok(text) => match envelope::decode(CALIBRATION, &text) {
+            Ok(host) => Ok(Some(host)),
+            Err(fault) => Err(CalibrationsError::Judged { path, fault }),
+        },
+    }
 }
 
 fn header(about: &About) -> String {

@@ -1,4 +1,4 @@
-//! `mlarun calibrate`: processes are gathered in sittings that go on where the last one ended.
+//! `mlarun calibrate`: processes are gathered in sittings that go on where the last one ended, and judged.
 
 use std::path::Path;
 
@@ -82,4 +82,37 @@ fn a_gpu_is_gathered_from_without_a_change_of_its_clocks_where_others_forbid_it(
     assert_eq!(sittings.len(), 1);
     assert!(sittings[0].0["clocks"]["locked"]["sm_mhz"].is_u64(), "{}", sittings[0].0);
     lab.is_clean("a calibration");
+}
+
+#[test]
+fn what_was_gathered_is_judged_and_kept_in_short() {
+    let lab = Lab::new();
+    with_packages(&lab.project, "cuda");
+    let observed = [("MLARUN_CLOCKS", "observe")];
+    lab.mlarun_with(&["calibrate", "--judge"], &observed).expect(2).says("nothing is gathered here");
+    let arguments = ["--processes", "16", "--identical", "--comparisons", "100", "--export", "all.jsonl"];
+    let ended = lab.mlarun_with(&[&["calibrate"], &arguments[..]].concat(), &observed).expect(0);
+    // Every process takes the same time: each comparison ends with SAME at its first look, and eight rounds use all.
+    for said in [
+        "NVIDIA H200, driver 580.0, clocks observe: 96 processes of identical code, 1 sitting",
+        "rule: changes from 2.00% on",
+        "all together                                                 0 of 6           0 of 600          0.498%   100.00%",
+        "2.00%      compute 4 ms    scaled samples",
+        "of comparisons of identical code 0 of 6 (at most 39.30%) were called different",
+    ] {
+        assert!(ended.out.contains(said), "`{said}` is not in:\n{}", ended.out);
+    }
+    let folders = lab.project.files("out/store/calibrations");
+    let judged = folders.iter().find(|path| path.ends_with("judged.json")).expect("kept");
+    let judged: Json =
+        serde_json::from_str(&lab.project.read(&format!("out/store/calibrations/{}", judged.display()))).expect("JSON");
+    assert_eq!(judged["calibration"]["threshold"], 0.02);
+    assert_eq!(judged["calibration"]["resampled"]["comparisons"], 600);
+    // Elsewhere, from the exported file alone, twice: as many processes again.
+    let elsewhere = Project::new();
+    let file = lab.project.path("all.jsonl").display().to_string();
+    let json = elsewhere.mlarun(&["calibrate", "--json", "--comparisons", "50", "--judge", &file, &file]).expect(0);
+    let json: Json = serde_json::from_str(&json.out).expect("JSON");
+    assert_eq!((&json["sittings"], &json["kernels"][0]["processes"]), (&2.into(), &32.into()));
+    elsewhere.mlarun(&["calibrate", "--judge", "none.jsonl"]).expect(2).says("none.jsonl: No such file");
 }

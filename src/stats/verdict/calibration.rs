@@ -1,8 +1,8 @@
 //! Recorded processes of identical code, judged as if they had been compared: what the rule is worth on the host that they
 //! come from. Pure.
 //!
-//! A sitting is a list of processes in the order in which they ran, nothing else in between. Comparisons are made of it in two
-//! ways: disjoint ones use every process once, and are independent but few; resampled ones are as many as are asked for, put
+//! A sitting is a list of processes in the order in which they ran. What ran between them is the same between all of them, so
+//! that a drift of the host meets them as it meets the rounds of a comparison, or more so. Comparisons are made of it in two ways: disjoint ones use every process once, and are independent but few; resampled ones are as many as are asked for, put
 //! together from blocks of consecutive processes (the moving block bootstrap, Künsch 1989), which keeps what neighbours have in
 //! common. They repeat the same processes: an exact limit of their share is one for this record, not for the host.
 
@@ -35,15 +35,70 @@ pub struct Resampling<'a> {
 /// # Errors
 /// A rule that is none.
 pub fn disjoint(sittings: &[Vec<Process>], rule: &Rule, change: f64, seed: u64) -> Result<Tally, VerdictError> {
+    let sittings: Vec<Vec<Round>> =
+        sittings.iter().zip(seed..).map(|(sitting, seed)| rounds(sitting, change, seed)).collect();
+    disjoint_rounds(&sittings, rule)
+}
+
+/// The same of rounds that ran as such: one side code that is another's in truth, or is slower by a known part.
+///
+/// # Errors
+/// A rule that is none.
+pub fn disjoint_rounds(sittings: &[Vec<Round>], rule: &Rule) -> Result<Tally, VerdictError> {
+    rule.check()?;
     let mut tally = Tally::default();
-    for (sitting, seed) in sittings.iter().zip(seed..) {
-        let mut rest = rounds(sitting, change, seed);
-        while let Some((judgement, used)) = first_judgement(&rest, rule)? {
+    for sitting in sittings {
+        let mut rest = sitting.as_slice();
+        while let Some((judgement, used)) = first_judgement(rest, rule)? {
             tally.count(&judgement.verdict, judgement.rounds);
-            rest.drain(..used);
+            rest = &rest[used..];
         }
     }
     Ok(tally)
+}
+
+/// Comparisons resampled from rounds that ran as such, in blocks of half as many rounds as [`Resampling`] takes processes.
+///
+/// # Errors
+/// A rule that is none, or no sitting as long as a block.
+pub fn resampled_rounds(
+    sittings: &[Vec<Round>],
+    rule: &Rule,
+    comparisons: u32,
+    seed: u64,
+) -> Result<Tally, VerdictError> {
+    let blocks: Vec<&[Round]> = sittings.iter().flat_map(|sitting| sitting.windows(BLOCK / 2)).collect();
+    resample(&blocks, most_rounds(rule), comparisons, seed, |rounds, _| judge(rounds, rule))
+}
+
+/// Comparisons, each of `length` things or some more, put together from blocks that are drawn.
+fn resample<T: Clone>(
+    blocks: &[&[T]],
+    length: usize,
+    comparisons: u32,
+    seed: u64,
+    judge: impl Fn(&[T], u64) -> Result<super::Judgement, VerdictError>,
+) -> Result<Tally, VerdictError> {
+    if blocks.is_empty() {
+        return Err(VerdictError::NoOverlap);
+    }
+    let mut tally = Tally::default();
+    let mut drawn: Vec<T> = Vec::with_capacity(length + BLOCK);
+    for comparison in 0..u64::from(comparisons) {
+        let mut random = Rng::with_seed(seed ^ comparison.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        drawn.clear();
+        while drawn.len() < length {
+            drawn.extend_from_slice(blocks[random.usize(..blocks.len())]);
+        }
+        let judgement = judge(&drawn, random.u64(..))?;
+        tally.count(&judgement.verdict, judgement.rounds);
+    }
+    Ok(tally)
+}
+
+/// Enough for the last look with as many rounds dropped as may be.
+fn most_rounds(rule: &Rule) -> usize {
+    rule.looks.last().copied().unwrap_or_default() as usize * 4 / 3 + 1
 }
 
 /// The first final judgement of these rounds, and how many it took.
@@ -65,23 +120,9 @@ impl Resampling<'_> {
     /// A rule that is none, or no sitting as long as a block.
     pub fn tally(&self, rule: &Rule, change: f64) -> Result<Tally, VerdictError> {
         let blocks: Vec<&[Process]> = self.sittings.iter().flat_map(|sitting| sitting.windows(BLOCK)).collect();
-        if blocks.is_empty() {
-            return Err(VerdictError::NoOverlap);
-        }
-        rule.check()?;
-        // Enough for the last look with as many rounds dropped as may be.
-        let most_rounds = rule.looks.last().copied().unwrap_or_default() as usize * 4 / 3 + 1;
-        let mut tally = Tally::default();
-        for comparison in 0..u64::from(self.comparisons) {
-            let mut random = Rng::with_seed(self.seed ^ comparison.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-            let mut processes: Vec<Process> = Vec::with_capacity(2 * most_rounds + BLOCK);
-            while processes.len() < 2 * most_rounds {
-                processes.extend_from_slice(blocks[random.usize(..blocks.len())]);
-            }
-            let judgement = judge(&rounds(&processes, change, random.u64(..)), rule)?;
-            tally.count(&judgement.verdict, judgement.rounds);
-        }
-        Ok(tally)
+        resample(&blocks, 2 * most_rounds(rule), self.comparisons, self.seed, |processes, seed| {
+            judge(&rounds(processes, change, seed), rule)
+        })
     }
 
     /// The smallest change of speed, as a fraction, that is found in at least `power` (0.95, say) of the comparisons; `None`
@@ -104,26 +145,47 @@ impl Resampling<'_> {
         }
         Ok(Some(high))
     }
+}
 
-    /// The smallest of these thresholds that the host can bear: false verdicts on identical code are at most the rule's error,
-    /// by the upper limit of their share, and twice the threshold is found in `power` of the comparisons, by the lower limit.
-    /// `None` where it bears none of them.
-    ///
-    /// # Errors
-    /// As [`Resampling::tally`].
-    pub fn lowest_threshold(&self, rule: &Rule, thresholds: &[f64], power: f64) -> Result<Option<f64>, VerdictError> {
-        let mut ascending = thresholds.to_vec();
-        ascending.sort_unstable_by(f64::total_cmp);
-        for threshold in ascending {
-            let rule = rule.clone().with_threshold(threshold);
-            let (same, faster) = (self.tally(&rule, 0.0)?, self.tally(&rule, 2.0 * threshold)?);
-            let is_true = same.different()?.at_most(LEVEL)? <= rule.error();
-            if is_true && faster.found(threshold)?.at_least(LEVEL)? >= power {
-                return Ok(Some(threshold));
-            }
+/// The smallest of these thresholds that the host can bear, as all its kernels show: false verdicts on identical code are at most
+/// the rule's error, of all together by the upper limit of their share and of each by the share itself; and twice the threshold
+/// is found in `power` of the comparisons of each, by the lower limit. `None` where it bears none of them.
+///
+/// # Errors
+/// As [`Resampling::tally`].
+pub fn lowest_threshold(
+    kernels: &[Resampling<'_>],
+    rule: &Rule,
+    thresholds: &[f64],
+    power: f64,
+) -> Result<Option<f64>, VerdictError> {
+    let mut ascending = thresholds.to_vec();
+    ascending.sort_unstable_by(f64::total_cmp);
+    for threshold in ascending {
+        if bears(kernels, &rule.clone().with_threshold(threshold), power)? {
+            return Ok(Some(threshold));
         }
-        Ok(None)
     }
+    Ok(None)
+}
+
+fn bears(kernels: &[Resampling<'_>], rule: &Rule, power: f64) -> Result<bool, VerdictError> {
+    let mut all = Tally::default();
+    for kernel in kernels {
+        // What is seen least is looked at first, as it decides most often.
+        let changed = kernel.tally(rule, 2.0 * rule.threshold)?;
+        if changed.found(rule.threshold)?.at_least(LEVEL)? < power {
+            return Ok(false);
+        }
+    }
+    for kernel in kernels {
+        let identical = kernel.tally(rule, 0.0)?;
+        if identical.different()?.share() > rule.error() {
+            return Ok(false);
+        }
+        all = all.plus(identical);
+    }
+    Ok(all.comparisons > 0 && all.different()?.at_most(LEVEL)? <= rule.error())
 }
 
 /// Processes as rounds, two and two, sides and orders as they would have been drawn.
@@ -190,7 +252,7 @@ mod tests {
         let on_a_host_of = |spread| {
             let sittings = [sitting(100, spread)];
             let resampling = Resampling { sittings: &sittings, comparisons: 400, seed: 1 };
-            let lowest = resampling.lowest_threshold(&rule, &[0.02, 0.005, 0.01], 0.9).unwrap();
+            let lowest = lowest_threshold(std::slice::from_ref(&resampling), &rule, &[0.02, 0.005, 0.01], 0.9).unwrap();
             (Resampling { comparisons: 100, ..resampling }.smallest_found(&rule, 0.95).unwrap(), lowest)
         };
         let (quiet, quiet_threshold) = on_a_host_of(0.002);
@@ -198,6 +260,34 @@ mod tests {
         assert!(quiet.unwrap() < 0.006 && loud.unwrap() > 0.01, "{quiet:?}, {loud:?}");
         assert_eq!((quiet_threshold, loud_threshold), (Some(0.005), Some(0.02)));
         assert_eq!(on_a_host_of(1.9), (None, None));
+    }
+
+    #[test]
+    fn one_loud_kernel_decides_for_the_host() {
+        let rule = Rule { alpha: 0.002, ..rule() };
+        let (quiet, loud) = ([sitting(100, 0.002)], [sitting(100, 0.03)]);
+        let of = |sittings| Resampling { sittings, comparisons: 400, seed: 1 };
+        let lowest = lowest_threshold(&[of(&quiet), of(&loud)], &rule, &[0.005, 0.02], 0.9).unwrap();
+        assert_eq!(lowest, Some(0.02));
+        assert_eq!(lowest_threshold(&[], &rule, &[0.005], 0.9).unwrap(), None);
+    }
+
+    #[test]
+    fn rounds_that_ran_as_such_are_judged_as_they_ran() {
+        let rounds = |slower_by: f64| -> Vec<Vec<Round>> {
+            let processes = sitting(100, 0.002);
+            let round = |(index, process): (usize, &Process)| {
+                let candidate = Process { ns: process.ns.map(|ns| ns * (1.0 + slower_by)), ..process.clone() };
+                Round { candidate, baseline: process.clone(), candidate_first: index % 2 == 0 }
+            };
+            vec![processes.iter().enumerate().map(round).collect(), Vec::new()]
+        };
+        let found = disjoint_rounds(&rounds(0.02), &rule()).unwrap();
+        assert_eq!((found.comparisons, found.slower), (12, 12));
+        assert_eq!(disjoint_rounds(&rounds(0.0), &rule()).unwrap().same, 12);
+        let resampled = resampled_rounds(&rounds(0.02), &rule(), 300, 1).unwrap();
+        assert_eq!((resampled.comparisons, resampled.slower), (300, 300));
+        assert!(resampled_rounds(&[rounds(0.0)[0][..3].to_vec()], &rule(), 300, 1).is_err());
     }
 
     #[test]
