@@ -68,12 +68,12 @@ fn a_gpu_is_gathered_from_without_a_change_of_its_clocks_where_others_forbid_it(
     let lab = Lab::new();
     with_packages(&lab.project, "cuda");
     let arguments = ["calibrate", "--processes", "3", "--gather", "--export", "gpu.jsonl"];
-    lab.mlarun_with(&arguments, &[("MLARUN_CLOCKS", "observe")]).expect(0).says("turn 3 of 3: 30 processes");
+    lab.mlarun_with(&arguments, &[("MLARUN_CLOCKS", "observe")]).expect(0).says("turn 3 of 3: 26 processes");
     assert_eq!(lab.fake.calls(), [] as [&str; 0]);
     let sittings = exported(&lab.project, "gpu.jsonl");
     let [(about, processes)] = &sittings[..] else { panic!("{sittings:?}") };
     assert_eq!((&about["clocks"], &about["driver"]), (&"observed".into(), &"580.0".into()));
-    assert_eq!(processes.len(), 30);
+    assert_eq!(processes.len(), 26);
     assert!(processes.iter().all(|process| process[3] == 1000.0 && process[4] == 1980.0), "{processes:?}");
     // Under a lock that holds, another sitting begins, and its processes are not laid to those.
     let locked = ["calibrate", "--processes", "1", "--gather", "--identical", "--export", "locked.jsonl"];
