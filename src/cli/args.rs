@@ -477,7 +477,7 @@ pub struct DeviceArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
 pub enum DeviceCommand {
-    /// Show the active device and its peaks
+    /// Show the active device, its peaks, and what its verdicts are worth
     Show,
     /// Measure this host's peaks: streaming bandwidth and fused multiply-adds, all cores
     Calibrate,

@@ -223,7 +223,8 @@ fn optional(fraction: Option<f64>) -> String {
     fraction.map_or_else(|| ABSENT.to_owned(), percent)
 }
 
-fn sitting_error(error: SittingError) -> CliError {
+/// Exit code of a calibration that failed.
+pub fn sitting_error(error: SittingError) -> CliError {
     match error {
         SittingError::Interrupted => CliError::Message(Exit::Interrupted, "interrupted".to_owned()),
         SittingError::Package(_) | SittingError::Instantiate(_) => CliError::usage(error),

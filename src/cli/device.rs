@@ -12,6 +12,7 @@ use crate::app::{self, CalibrateError, Control};
 use crate::execute::TrialsError;
 use crate::model::device::PeakSource;
 use crate::model::{DType, Device, Peaks};
+use crate::report::calibration;
 use crate::report::numbers::counted;
 
 pub fn run(global: &Global, args: &DeviceArgs) -> Result<Exit, CliError> {
@@ -29,10 +30,17 @@ pub fn run(global: &Global, args: &DeviceArgs) -> Result<Exit, CliError> {
         opened.machine.peaks = Some(peaks);
     }
     let (device, peaks) = (&opened.machine.host.device, opened.machine.peaks.as_ref());
+    let workspace = opened.workspace();
+    let clocks = workspace.calibration_clocks().map_err(super::calibrate::sitting_error)?;
+    let verdicts = workspace.host_calibration(&clocks).map_err(CliError::host)?;
     if global.json {
-        output::json(&serde_json::json!({ "device": device, "peaks": peaks }))?;
+        output::json(&serde_json::json!({ "device": device, "peaks": peaks, "verdicts": verdicts }))?;
     } else {
-        output::text(&text(device, peaks))?;
+        let verdicts = match &verdicts {
+            Some(host) => format!("verdicts: {}\n", calibration::sentence(host)),
+            None => "verdicts: not calibrated; run `mlarun calibrate`\n".to_owned(),
+        };
+        output::text(&(text(device, peaks) + &verdicts))?;
     }
     Ok(Exit::Success)
 }

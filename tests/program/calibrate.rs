@@ -108,6 +108,11 @@ fn what_was_gathered_is_judged_and_kept_in_short() {
         serde_json::from_str(&lab.project.read(&format!("out/store/calibrations/{}", judged.display()))).expect("JSON");
     assert_eq!(judged["calibration"]["threshold"], 0.02);
     assert_eq!(judged["calibration"]["resampled"]["comparisons"], 600);
+    lab.mlarun_with(&["device", "show"], &observed).expect(0).prints("verdicts: This host: a change of 5.14% is found");
+    let shown = lab.mlarun_with(&["device", "show", "--json"], &observed).expect(0);
+    let shown: Json = serde_json::from_str(&shown.out).expect("JSON");
+    assert_eq!(shown["verdicts"], judged["calibration"]);
+    lab.mlarun(&["device", "show", "--device", "cpu"]).expect(0).prints("verdicts: not calibrated");
     // Elsewhere, from the exported file alone, twice: as many processes again.
     let elsewhere = Project::new();
     let file = lab.project.path("all.jsonl").display().to_string();
