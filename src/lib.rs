@@ -44,6 +44,7 @@ pub mod fuzz;
 pub mod history;
 pub mod manifest;
 pub mod model;
+pub mod nightly;
 pub mod plan;
 pub mod profiler;
 pub mod recording;

@@ -16,7 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["plan"],
     &["backend", "device", "profiler", "store", "worker"],
     &["execute", "report"],
-    &["history", "recording"],
+    &["history", "nightly", "recording"],
     &["app", "fuzz"],
     &["cli"],
 ];
@@ -35,10 +35,11 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("annotate_snippets", &["diagnostic/"]),
     ("cel", &["expr/"]),
     ("flate2", &["recording/"]),
+    ("quick_junit", &["nightly/"]),
 ];
 
 /// Modules that do no I/O and know no clock and no environment.
-const PURE: &[&str] = &["expr", "history", "model", "plan", "roofline", "stats", "timeline"];
+const PURE: &[&str] = &["expr", "history", "model", "nightly", "plan", "roofline", "stats", "timeline"];
 
 /// Names of `std` that a pure module has no business with.
 const IMPURE: &[&str] =
