@@ -12,6 +12,7 @@ mod history;
 mod ledger;
 mod machine;
 pub mod modes;
+pub mod pin;
 mod project;
 mod publish;
 mod recorded;

@@ -152,6 +152,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Show a metric of a kernel over time
     History(HistoryArgs),
+    /// Keep the kernels as they are now, to be measured beside later ones
+    Pin(PinArgs),
     /// Look after recorded results and caches
     Cache(CacheArgs),
     /// Show or calibrate the device
@@ -434,6 +436,26 @@ pub struct HistoryArgs {
     /// A parameter of the shape; --NAME=VALUE and --NAME VALUE mean the same (may be repeated)
     #[arg(long = PARAMETER, value_name = "NAME=VALUE")]
     pub parameters: Vec<String>,
+}
+
+/// `mlarun pin`
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Sources, tunings and compiled modules are kept below out/pins; what is to be measured should have been run \
+before, so that it is tuned and compiled. A pin made again of the same kernels is the same pin."
+)]
+pub struct PinArgs {
+    /// Name of the pin [default: reference]
+    pub name: Option<String>,
+    /// Put this build in the place of the one that has the name
+    #[arg(long, conflicts_with_all = ["list", "remove"])]
+    pub replace: bool,
+    /// List what is pinned
+    #[arg(long, conflicts_with_all = ["name", "remove"])]
+    pub list: bool,
+    /// Remove the pin
+    #[arg(long)]
+    pub remove: bool,
 }
 
 /// `mlarun cache`

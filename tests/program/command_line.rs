@@ -2,7 +2,7 @@
 
 use crate::project::{MANIFEST, Project, ended};
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "run",
     "plan",
     "check",
@@ -13,6 +13,7 @@ const COMMANDS: [&str; 14] = [
     "show",
     "explain",
     "history",
+    "pin",
     "cache",
     "device",
     "new-version",

@@ -17,6 +17,7 @@ mod interrupt;
 mod kills;
 mod lease;
 mod nsight;
+mod pins;
 mod profile;
 mod project;
 mod recording;
