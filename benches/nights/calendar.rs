@@ -94,7 +94,12 @@ impl Host for Process<'_> {
             return Err(killed);
         }
         self.now += SignedDuration::from_secs_f64(seconds);
-        Ok(Measured { session: format!("{}-{}", self.now, *self.sessions), outcome, threshold: Rule::LOCKED_THRESHOLD })
+        Ok(Measured {
+            session: format!("{}-{}", self.now, *self.sessions),
+            outcome,
+            threshold: Rule::LOCKED_THRESHOLD,
+            candidate: None,
+        })
     }
 
     fn is_interrupted(&self) -> bool {

@@ -19,11 +19,11 @@ use walkdir::WalkDir;
 
 use super::{Machine, Project, ProjectError};
 use crate::atomic::{self, Durability, Growing};
-use crate::backend::{Backend, BuildError, BuildInfo, Compiled, Destination};
+use crate::backend::BuildInfo;
 use crate::device::git;
 use crate::diagnostic::suggestion;
 use crate::failpoint;
-use crate::model::build::{BuildMaterial, StageBuild, Toolchain};
+use crate::model::build::{BuildMaterial, Toolchain};
 use crate::model::{Key, Language};
 
 /// Version of what a pin's file says. A newer one is refused.
@@ -315,54 +315,22 @@ impl Pin {
                 Err(error) => return Err(io_error(&root.join(path))(error)),
             }
         }
+        self.restore_tunings(project, &root)?;
         let conf = project.conf.clone();
         let catalog = crate::catalog::Catalog::load(&root);
         Ok(Project { root, out: project.out.clone(), conf, catalog })
     }
 
-    /// `machine` with the compiler that the pinned modules were made by: where it is no longer the host's, what was compiled
-    /// then is measured, and nothing else can be.
-    ///
-    /// # Errors
-    /// The pin is of another language than the device's.
-    pub fn machine(&self, machine: Machine) -> Result<Machine, PinError> {
-        let wanted = machine.backend.language();
-        if wanted != self.language {
-            return Err(PinError::Language { name: self.name.clone(), pinned: self.language, wanted });
+    /// Gives the project the tunings back that it has lost since: the pinned kernels would be tuned again otherwise, and
+    /// perhaps otherwise.
+    fn restore_tunings(&self, project: &Project, root: &Path) -> Result<(), PinError> {
+        for path in self.tunings.keys() {
+            let (from, to) = (root.join(path), project.root.join(path));
+            if !to.exists() {
+                let bytes = fs::read(&from).map_err(io_error(&from))?;
+                atomic::write(&to, &bytes, Durability::Cached).map_err(io_error(&to))?;
+            }
         }
-        if *machine.backend.toolchain() == self.toolchain {
-            return Ok(machine);
-        }
-        let now = machine.backend.toolchain().compiler.to_string();
-        let backend = Gone { name: self.name.clone(), language: self.language, toolchain: self.toolchain.clone(), now };
-        Ok(Machine { backend: Box::new(backend), ..machine })
-    }
-}
-
-/// A compiler that the host no longer has.
-#[derive(Debug)]
-struct Gone {
-    name: String,
-    language: Language,
-    toolchain: Toolchain,
-    now: String,
-}
-
-impl Backend for Gone {
-    fn language(&self) -> Language {
-        self.language
-    }
-
-    fn toolchain(&self) -> &Toolchain {
-        &self.toolchain
-    }
-
-    fn compile(&self, stage: &StageBuild, _: &BuildMaterial, _: &Destination<'_>) -> Result<Compiled, BuildError> {
-        let (then, now, name) = (&self.toolchain.compiler, &self.now, &self.name);
-        let message = format!(
-            "it was not compiled when `{name}` was pinned with {then}, and this host has {now} now; `mlarun pin {name} \
-             --replace` pins what there is now"
-        );
-        Err(BuildError::Recorded { stage_source: stage.source.clone(), message })
+        Ok(())
     }
 }

@@ -7,6 +7,7 @@ use super::alarm::Alert;
 use super::drift;
 use super::order::{Choice, Offer, queue};
 use super::state::{Observation, Outcome, Past, Situation, State, Subject, Tonight};
+use crate::model::Key;
 use crate::report::numbers::counted;
 use crate::stats::DriftRule;
 
@@ -42,6 +43,8 @@ pub struct Measured {
     pub outcome: Outcome,
     /// The smallest change that its verdict counts.
     pub threshold: f64,
+    /// Key of what was measured, where the offer did not know it yet: its tiling was tuned first.
+    pub candidate: Option<Key>,
 }
 
 /// A night that may go on.
@@ -169,7 +172,7 @@ fn note(
         night,
         session: measured.session,
         why: choice.why,
-        candidate: offer.candidate,
+        candidate: measured.candidate.unwrap_or(offer.candidate),
         circumstances: situation.circumstances.clone(),
         took_s: ended.duration_since(began).as_secs_f64(),
         outcome: measured.outcome,

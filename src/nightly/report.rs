@@ -264,7 +264,8 @@ fn case(row: &Row) -> TestCase {
     let last = row.sessions.last();
     let told = last.map(|last| {
         let (verdict, change, interval, _) = result(&last.outcome);
-        let text = [format!("{verdict}: {change} ({interval})"), note(last)];
+        let effect = if change == ABSENT { verdict.to_owned() } else { format!("{verdict}: {change} ({interval})") };
+        let text = [effect, note(last)];
         text.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
     });
     let failed = |kind, message: String| {
