@@ -15,17 +15,19 @@ use crate::backend::{BuildCache, Patience};
 use crate::conf::Conf;
 use crate::device::Host;
 use crate::device::clocks::ClocksError;
+use crate::device::nsys::Nsys;
 use crate::execute::{
-    Builder, Clock, Event, Executor, Gauge, Holding, NsightCompute, Observer, Outcome, ProcessExecutor, Session,
-    SessionError, Tools, Watching,
+    Builder, Clock, Event, Executor, Gauge, Holding, NsightCompute, NsightSystems, Observer, Outcome, ProcessExecutor,
+    Session, SessionError, Tools, Tracers, Watching,
 };
-use crate::manifest::{Experiment, ProtocolOverrides};
+use crate::manifest::{Experiment, NsysOverrides, ProtocolOverrides};
 use crate::model::Device;
 use crate::model::clocks::ClockState;
-use crate::model::protocol::{Collect, NcuProtocol};
+use crate::model::protocol::{Collect, NcuProtocol, TimelineProtocol};
 use crate::model::record::Environment;
+use crate::model::timeline::{Tracer, TracerKind};
 use crate::plan::space::SearchLimits;
-use crate::plan::{self, Estimate, Nsight, Plan, PlanError, Protocols, Setting, Wanted};
+use crate::plan::{self, Estimate, Nsight, Plan, PlanError, Protocols, Setting, Trace, Wanted};
 
 /// Rows that a verification compares at the run's own shape, at most.
 const VERIFIED_ROWS: u64 = 4096;
@@ -123,6 +125,7 @@ impl<'a> Workspace<'a> {
         let mut protocols = protocols(&self.project.conf, &experiment.protocol, device, experiment.rounds);
         protocols.clocks = self.planned_clocks(&experiment.clocks).map_err(HoldError::from)?;
         protocols.nsight_compute = nsight(&self.project.conf, &self.machine.host);
+        protocols.timeline = trace(&self.project.conf, experiment.protocol.nsys, &self.machine.host);
         let plan = plan::plan(&experiment, &self.project.catalog, &self.setting(&protocols), self.ledger, wanted)?;
         Ok(Bench { experiment, protocols, plan })
     }
@@ -191,7 +194,12 @@ impl<'a> Workspace<'a> {
             reports: project.out.join(super::artifacts::REPORTS),
             sources: project.root.clone(),
         });
-        let executor = Watching { inner: &holding, workers: &workers, compute };
+        let systems = machine.nsys.clone().map(|Nsys { program, library_path }| {
+            let reports = project.out.join(super::artifacts::REPORTS);
+            NsightSystems { program, library_path, reports }
+        });
+        let tracers = Tracers { systems, cupti: machine.cupti.clone() };
+        let executor = Watching { inner: &holding, workers: &workers, compute, tracers };
         let interrupted = Arc::clone(&control.interrupted);
         let guard = Some(control.worker.clone());
         let patience = Patience { limit: project.conf.protocol.limits.compile(), interrupted, guard };
@@ -274,6 +282,22 @@ fn nsight(conf: &Conf, host: &Host) -> Result<Nsight, String> {
     Ok(Nsight { annotation: protocol(Collect::Metrics { metrics, sections }), ncu: protocol(Collect::Full) })
 }
 
+/// What traces timelines on this host, Nsight Systems before CUPTI, or why nothing does.
+fn trace(conf: &Conf, ours: NsysOverrides, host: &Host) -> Result<Trace, String> {
+    let systems = host.nsight_systems.clone().unwrap_or_else(|| Err("Nsight Systems was not looked for".to_owned()));
+    let cupti = host.cupti.clone().unwrap_or_else(|| Err("CUPTI was not looked for".to_owned()));
+    let (tracer, instead) = match (ours.tool, systems, cupti) {
+        (Some(TracerKind::Nsys), systems, _) => (Tracer::Nsys { version: systems? }, None),
+        (Some(TracerKind::Cupti), _, cupti) => (Tracer::Cupti { version: cupti? }, Some("it was asked for".to_owned())),
+        (None, Ok(version), _) => (Tracer::Nsys { version }, None),
+        (None, Err(reason), Ok(version)) => (Tracer::Cupti { version }, Some(reason)),
+        (None, Err(systems), Err(cupti)) => return Err(format!("{systems}; and without it: {cupti}")),
+    };
+    let launches = ours.launches.unwrap_or(conf.protocol.nsys.launches);
+    let protocol = TimelineProtocol { tracer, warmup_launches: conf.protocol.nsys.warmup_launches, launches };
+    Ok(Trace { protocol, instead })
+}
+
 /// How the experiment is measured: conf/, with the manifest's overrides.
 pub fn protocols(conf: &Conf, overrides: &ProtocolOverrides, device: &Device, rounds: u32) -> Protocols {
     let mut event = conf.protocol.event(device);
@@ -294,6 +318,7 @@ pub fn protocols(conf: &Conf, overrides: &ProtocolOverrides, device: &Device, ro
         event,
         annotation,
         nsight_compute: Err("Nsight Compute was not looked for".to_owned()),
+        timeline: Err("no tracer was looked for".to_owned()),
         tuning: conf.protocol.tune(),
         search,
         tuning_budget: overrides.tuning.budget_ns.map_or(conf.protocol.tune.limit(), Duration::from_nanos),

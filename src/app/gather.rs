@@ -153,7 +153,8 @@ fn add_comparisons(gathered: &mut Gathered, bench: &Bench) -> Result<(), Recorde
         {
             files.insert(path, recorded::read(path)?);
         }
-        for run in &bench.plan.subjects[comparison.candidate].runs {
+        // A tracer's times are compared with none.
+        for run in bench.plan.subjects[comparison.candidate].runs.iter().filter(|run| run.mode != Mode::Nsys) {
             let Some(candidate) = gathered.run(comparison.candidate, run.mode) else { continue };
             let baseline = match &comparison.baseline {
                 BaselineSubject::Subject(subject) => match gathered.run(*subject, run.mode) {

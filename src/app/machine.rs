@@ -1,5 +1,7 @@
 //! The host as one session sees it: device, compiler, peaks, and what every record states about them.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +15,7 @@ use crate::backend::{Backend, BuildError, Cpu, Patience, ProbeError};
 use crate::device::clocks::{self, UnknownPolicy};
 use crate::device::gpu::{self, GpuError};
 use crate::device::nsight::{self, NcuError};
+use crate::device::nsys::{self, Nsys, NsysError};
 use crate::device::peaks::{self, PeaksError};
 use crate::device::{Host, HostError, git, probe};
 use crate::execute::{ExecuteError, Executor as _, ProcessExecutor};
@@ -35,6 +38,9 @@ pub struct Machine {
     pub gpu: Option<GpuRequest>,
     /// Nsight Compute's program, where the host has it.
     pub ncu: Option<PathBuf>,
+    /// Nsight Systems' program and CUPTI's library, where the host has them.
+    pub nsys: Option<Nsys>,
+    pub cupti: Option<PathBuf>,
     pub clocks: ClockRule,
 }
 
@@ -136,6 +142,54 @@ fn nsight_compute(project: &Project, device: &Device) -> Result<(PathBuf, NcuOff
     Ok((program, offer))
 }
 
+/// Nsight Systems on this host, and its version.
+fn nsight_systems(project: &Project) -> Result<(Nsys, String), NsysError> {
+    let set = |name: &str| std::env::var_os(name);
+    let (named, libraries, path) = (set(nsys::VARIABLE), set(nsys::LIBRARIES), set("LD_LIBRARY_PATH"));
+    let folders = cuda::program_folders();
+    let nsys = Nsys::find(named.as_deref(), &folders, Path::new("/"), libraries.as_deref(), path.as_deref())?;
+    let version = nsys.offer(&Answers::new(&project.cache()))?;
+    Ok((nsys, version))
+}
+
+/// The first CUPTI of this host whose records can be read, and its version. A worker loads it: nothing of NVIDIA's is loaded here.
+fn cupti(project: &Project, worker: &Path) -> Result<(PathBuf, u32), String> {
+    let mut reason =
+        "CUPTI (libcupti.so) was not found; install the CUDA toolkit, or `pip install nvidia-cuda-cupti`".to_owned();
+    for library in cuda::cupti_libraries() {
+        match cupti_version(project, worker, &library) {
+            Ok(version) => return Ok((library, version)),
+            Err(error) => reason = error.to_string(),
+        }
+    }
+    Err(reason)
+}
+
+fn cupti_version(project: &Project, worker: &Path, library: &Path) -> Result<u32, MachineError> {
+    let state = (library, fs::metadata(library).ok().map(|file| (file.len(), file.mtime())));
+    Answers::new(&project.cache()).get_or_ask("cupti", &state, || {
+        let executor = ProcessExecutor {
+            program: worker.to_owned(),
+            silence_limit: DRIVER_LIMIT,
+            interrupted: Arc::default(),
+            wrapper: None,
+        };
+        let task = Task::Cupti { library: library.to_owned() };
+        let request = Request { protocol: PROTOCOL, task, cores: Vec::new(), gpu: None };
+        let lines = executor.execute(&request, &mut |_| {})?;
+        let told = lines.into_iter().find_map(|line| match line {
+            Line::Cupti { version } => Some(version),
+            _ => None,
+        });
+        told.ok_or_else(|| MachineError::Driver(crate::profiler::missing("a version of CUPTI").into()))
+    })
+}
+
+/// What is offered, or why it is not.
+fn offered<P, T: Clone>(found: &Result<(P, T), impl ToString>) -> Result<T, String> {
+    found.as_ref().map(|(_, offer)| offer.clone()).map_err(ToString::to_string)
+}
+
 impl Machine {
     /// Looks at the host and the device that `choice` names; what compilers and drivers say is remembered.
     ///
@@ -155,7 +209,16 @@ impl Machine {
     fn cpu(project: &Project, host: Host) -> Result<Machine, MachineError> {
         let backend = Cpu::find(&project.cache())?;
         let peaks = peaks::load_measured(&project.cache(), &host.device.id, backend.toolchain())?;
-        Ok(Machine { host, backend: Box::new(backend), peaks, gpu: None, ncu: None, clocks: ClockRule::default() })
+        Ok(Machine {
+            host,
+            backend: Box::new(backend),
+            peaks,
+            gpu: None,
+            ncu: None,
+            nsys: None,
+            cupti: None,
+            clocks: ClockRule::default(),
+        })
     }
 
     fn gpu(project: &Project, mut host: Host, choice: Choice<'_>) -> Result<Machine, MachineError> {
@@ -177,7 +240,11 @@ impl Machine {
             Err(error) => Err(error.to_string()),
         });
         let ncu = found.ok().map(|(program, _)| program);
-        Ok(Machine { host, backend: Box::new(backend), peaks, gpu, ncu, clocks: ClockRule::default() })
+        let (nsys, cupti) = (nsight_systems(project), cupti(project, choice.worker));
+        host.nsight_systems = Some(offered(&nsys));
+        host.cupti = Some(offered(&cupti));
+        let (nsys, cupti) = (nsys.ok().map(|(nsys, _)| nsys), cupti.ok().map(|(library, _)| library));
+        Ok(Machine { host, backend: Box::new(backend), peaks, gpu, ncu, nsys, cupti, clocks: ClockRule::default() })
     }
 
     /// What every record of a session states. Asks git for the state of the project's folder.

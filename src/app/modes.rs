@@ -18,6 +18,7 @@ use crate::device::lease::{self, LeaseError, UnknownScope, Waiting};
 use crate::execute::RunFailure;
 use crate::manifest::{ClockPolicy, Clocks, Devlog, Experiment, ProtocolOverrides, Selection};
 use crate::model::protocol::Failure;
+use crate::model::timeline::TracerKind;
 use crate::model::{DeviceKind, KernelId, Language, Mode, Shape, Version};
 use crate::plan::{RunState, SubjectState, Wanted};
 use crate::store::StoreError;
@@ -175,7 +176,7 @@ fn profile(
     version: Option<Version>,
     bench_runs: Option<u32>,
 ) -> Result<Profile, ProfileError> {
-    let options = Options { out_dir, version, bench_runs };
+    let options = Options { out_dir, version, bench_runs, tool: None };
     let workspace = Workspace { project: &profiler.project, machine: &profiler.machine, ledger: &profiler.ledger };
     let _lease = match is_recorded(&workspace, plan, mode, options)? {
         true => None,
@@ -203,6 +204,8 @@ pub struct Options<'a> {
     pub out_dir: Option<&'a Path>,
     pub version: Option<Version>,
     pub bench_runs: Option<u32>,
+    /// What traces in nsys mode; by default what is there.
+    pub tool: Option<TracerKind>,
 }
 
 /// A single shot that can run here: its experiment, its plan, and which of the plan's subjects it is.
@@ -214,7 +217,9 @@ fn planned(
 ) -> Result<(Bench, usize), ProfileError> {
     let id = KernelId { version: options.version.unwrap_or(plan.id.version), ..plan.id.clone() };
     workspace.project.catalog.package(&id)?;
-    let bench = workspace.plan(single(workspace, id, plan.shape.clone(), mode, options.bench_runs), wanted(plan))?;
+    let mut experiment = single(workspace, id, plan.shape.clone(), mode, options.bench_runs);
+    experiment.protocol.nsys.tool = options.tool;
+    let bench = workspace.plan(experiment, wanted(plan))?;
     let subject = bench.plan.subjects.iter().position(|subject| subject.listed);
     let subject = subject.expect("a single shot lists one subject");
     if let Some(RunState::Skipped { reason }) = bench.plan.subjects[subject].run(mode).map(|run| &run.state) {

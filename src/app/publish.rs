@@ -164,6 +164,12 @@ fn profile(
     let (Some(text), Some(newest)) = (report.profile(renderer, index)?, records.last()) else { return Ok(None) };
     let write = |folder: &Path| {
         artifacts::write(workspace, folder, &bench.plan.subjects[*subject], prepared, &bench.protocols)?;
+        if let Body::Timeline(traced) = &newest.body {
+            traced.files.iter().try_for_each(|kept| artifacts::copy_report(&workspace.project.out, folder, kept))?;
+        }
+        for (name, text) in report.files(index) {
+            write_text(&folder.join(name), &text)?;
+        }
         if let Body::Ncu(AnnotationPass { ncu: Some(NcuRun { report: Some(kept), .. }), .. }) = &newest.body {
             artifacts::copy_report(&workspace.project.out, folder, kept)?;
         }

@@ -220,6 +220,8 @@ pub fn set_up(recording: &Recording, out: &Path) -> Result<Replayed, TapeError> 
         peaks: host.peaks.clone(),
         gpu: host.gpu.clone(),
         ncu: None,
+        nsys: None,
+        cupti: None,
         clocks: ClockRule::Recorded(
             recording.session.as_ref().and_then(|session| session.telemetry.clone()).map(Box::new),
         ),

@@ -8,6 +8,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use crate::diagnostic::nearest;
 use crate::history::Metric;
 use crate::manifest::ClockPolicy;
+use crate::model::timeline::TracerKind;
 use crate::model::{Language, Mode};
 
 /// Declarative experiments over kernels: true timings, cached results, reports and dev logs.
@@ -258,6 +259,9 @@ pub struct ProfileArgs {
     /// Sample sets, each a fresh process, in event mode
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub bench_runs: Option<u32>,
+    /// What traces in nsys mode: nsys or cupti [default: nsys where there is one that can be used]
+    #[arg(long, value_name = "TOOL")]
+    pub tool: Option<TracerKind>,
     /// Measure again what is already recorded; old results stay
     #[arg(long)]
     pub remeasure: bool,

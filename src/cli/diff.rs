@@ -114,6 +114,10 @@ fn fields(record: &Record) -> Value {
                 pass.stages.iter().map(|stage| (stage.stage.clone(), json!(stage.counters))).collect();
             (json!({ "median_ns": medians(&mut samples), "counters": counters }), json!(pass.verification))
         }
+        // Its times are not clean, and none is put beside another one.
+        Body::Timeline(run) => {
+            (json!({ "tracer": run.tracer, "launches": run.launches, "stages": run.stages }), json!(run.verification))
+        }
         Body::Verification { whole, own_shape } => (Value::Null, json!({ "reduced": whole, "own_shape": own_shape })),
     };
     json!({

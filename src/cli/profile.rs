@@ -20,6 +20,9 @@ pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
             "--sanitize goes with --prof_type=disabled: what a sanitizer watches has no true time",
         ));
     }
+    if args.tool.is_some() && args.prof_type != ProfType::Nsys {
+        return Err(CliError::usage("--tool goes with --prof_type=nsys: it says what traces the timeline"));
+    }
     let project = context::project_here(global)?;
     let kind = context::host_kind(global);
     let language = args.language.unwrap_or(match kind {
@@ -35,7 +38,8 @@ pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
     let interrupted = context::interruptible()?;
     let plan =
         ProfilePlan { remeasure: args.remeasure, ..ProfilePlan::of_version(&args.kernel, language, version, shape) };
-    let options = Options { out_dir: args.out_dir.as_deref(), version: None, bench_runs: args.bench_runs };
+    let (out_dir, bench_runs, tool) = (args.out_dir.as_deref(), args.bench_runs, args.tool);
+    let options = Options { out_dir, version: None, bench_runs, tool };
     let mode = args.prof_type.mode();
     let has_work = match mode.map(|mode| modes::is_recorded(&opened.workspace(), &plan, mode, options)) {
         Some(Err(error)) => return without_result(global, mode, error),

@@ -8,6 +8,7 @@ use crate::app::{Ledger, Project};
 use crate::model::clocks::Telemetry;
 use crate::model::record::{Body, Environment, Record, StageCode};
 use crate::report::numbers::{counted, duration};
+use crate::report::timeline_summary;
 use crate::stats;
 
 pub fn run(global: &Global, args: &ShowArgs) -> Result<Exit, CliError> {
@@ -166,6 +167,10 @@ fn body(body: &Body) -> String {
                 format!("  stage {:<12} {} ({})\n", stage.stage, median(&stage.ns), counted(stage.ns.len(), "sample"))
             });
             stages.collect::<String>() + &verification("output", &pass.verification)
+        }
+        Body::Timeline(run) => {
+            let files: String = run.files.iter().map(|file| format!("  file {}\n", file.name)).collect();
+            format!("  {}\n{files}", timeline_summary(run)) + &verification("traced launches", &run.verification)
         }
         Body::Verification { whole, own_shape } => {
             verification("reduced shape", whole) + &verification("own shape", own_shape)

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 pub use devices::{DevicePeaks, Devices, Rate};
 pub use metrics::{CounterName, CounterRule, Metrics, Named};
-pub use protocol::{Annotation, Event, Flush, Limits, Protocol, Tune, WarmupConf};
+pub use protocol::{Annotation, Event, Flush, Limits, MOST_TRACED, Nsys, Protocol, Tune, WarmupConf};
 pub use thresholds::{
     Certainty, Decision, Focus, Healthy, Level, MetricName, MetricRule, RooflineRule, Thresholds, Unit, Verdict,
 };

@@ -14,6 +14,8 @@ pub(super) const DEFAULT: &str = include_str!("../../conf/protocol.toml");
 
 const NS_PER_US: u64 = 1_000;
 const NS_PER_MS: u64 = 1_000_000;
+/// Launches of a pipeline in one timeline at most: each leaves some ten activities in a record.
+pub const MOST_TRACED: u32 = 1000;
 const BYTES_PER_MIB: u64 = 1 << 20;
 /// Longest time that any key admits: one day.
 const DAY_MS: u64 = 24 * 3600 * 1000;
@@ -29,6 +31,9 @@ pub struct Protocol {
     pub annotation: Annotation,
     pub tune: Tune,
     pub limits: Limits,
+    /// Nsys mode; the built-in values where the file has none.
+    #[serde(default = "timeline")]
+    pub nsys: Nsys,
     /// What holds on a GPU instead; the built-in values where the file has none.
     #[serde(default = "on_gpu")]
     pub gpu: OnGpu,
@@ -41,6 +46,23 @@ pub struct OnGpu {
     pub warmup: WarmupConf,
     pub event: Event,
     pub annotation: Annotation,
+}
+
+/// See [`TimelineProtocol`](crate::model::protocol::TimelineProtocol).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nsys {
+    pub warmup_launches: u32,
+    pub launches: u32,
+}
+
+/// The built-in values.
+fn timeline() -> Nsys {
+    #[derive(Deserialize)]
+    struct Part {
+        nsys: Nsys,
+    }
+    toml::from_str::<Part>(DEFAULT).expect("the built-in protocol is valid").nsys
 }
 
 /// The built-in values.
@@ -221,6 +243,8 @@ fn check(protocol: &Protocol) -> Result<(), Invalid> {
         check_sampling(&format!("{section}annotation"), min_samples, max_samples, budget_ms)?;
     }
     check_tune(&protocol.tune)?;
+    check_range("nsys.warmup_launches", protocol.nsys.warmup_launches.into(), 0, 10_000)?;
+    check_range("nsys.launches", protocol.nsys.launches.into(), 1, MOST_TRACED.into())?;
     let Limits { compile_s, verify_s, run_s } = protocol.limits;
     for (key, seconds) in [("compile_s", compile_s), ("verify_s", verify_s), ("run_s", run_s)] {
         check_range(&format!("limits.{key}"), seconds, 1, DAY_MS / 1000)?;

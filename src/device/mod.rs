@@ -6,6 +6,7 @@ pub mod git;
 pub mod gpu;
 pub mod lease;
 pub mod nsight;
+pub mod nsys;
 pub mod nvml;
 pub mod peaks;
 pub mod probe;

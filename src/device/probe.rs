@@ -46,6 +46,12 @@ pub struct Host {
     /// Nsight Compute, or why there is none; absent where nobody looked, as on a CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nsight_compute: Option<Result<NcuOffer, String>>,
+    /// Version of Nsight Systems, or why there is none that can be used; absent where nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nsight_systems: Option<Result<String, String>>,
+    /// Version of CUPTI, or why there is none that can be used; absent where nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cupti: Option<Result<u32, String>>,
 }
 
 /// Describes the CPU of this host.
@@ -89,6 +95,8 @@ pub fn host_below(root: &Path, cores: &[u32]) -> Result<Host, HostError> {
         name: line(&root.join("proc/sys/kernel/hostname")).unwrap_or_else(|| "unknown".into()),
         os: os(root),
         nsight_compute: None,
+        nsight_systems: None,
+        cupti: None,
     })
 }
 
@@ -256,6 +264,8 @@ mod tests {
                 name: "alpha".into(),
                 os: "Linux 6.1.0 (Debian 12)".into(),
                 nsight_compute: None,
+                nsight_systems: None,
+                cupti: None,
             }
         );
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{ExecuteError, Executor, ProcessExecutor, Wrapper};
+use super::{ExecuteError, Executor, ProcessExecutor, Tracers, Wrapper};
 use crate::model::Key;
 use crate::model::ncu::{NcuReport, ReportFile};
 use crate::model::protocol::{Collect, Failure, FailureKind, Line, NcuProtocol, Profiled, Request, Task};
@@ -24,16 +24,20 @@ pub struct NsightCompute {
     pub sources: PathBuf,
 }
 
-/// Answers requests for profiles with Nsight Compute around a worker, and passes on all others.
+/// Answers requests for profiles with Nsight Compute around a worker, those for timelines with a tracer, and passes on all others.
 pub struct Watching<'a> {
     pub inner: &'a dyn Executor,
     pub workers: &'a ProcessExecutor,
     /// `None`: this host has none.
     pub compute: Option<NsightCompute>,
+    pub tracers: Tracers,
 }
 
 impl Executor for Watching<'_> {
     fn execute(&self, request: &Request, watch: &mut dyn FnMut(&Line)) -> Result<Vec<Line>, ExecuteError> {
+        if matches!(request.task, Task::Timeline { .. }) {
+            return self.tracers.trace(self.workers, self.inner, request, watch);
+        }
         let Task::Profile { subjects, protocol, report } = &request.task else {
             return self.inner.execute(request, watch);
         };

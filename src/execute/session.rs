@@ -366,7 +366,8 @@ impl<'a> Session<'a> {
             self.measure_event(plan, group)?;
             self.measure_annotation(plan, group)?;
         }
-        self.profile_all(plan, arms)
+        self.profile_all(plan, arms)?;
+        self.trace_all(plan, arms)
     }
 
     fn measure_event(&mut self, plan: &Plan, group: &[&Arm]) -> Result<(), Stop> {
@@ -465,7 +466,7 @@ impl<'a> Session<'a> {
         (telemetry.before, telemetry.after) = self.seen.clone().unwrap_or_default();
         let slips = telemetry.slips(match body {
             Body::Event(set) => set.sm_mhz,
-            Body::Annotation(_) | Body::Ncu(_) | Body::Verification { .. } => None,
+            Body::Annotation(_) | Body::Ncu(_) | Body::Timeline(_) | Body::Verification { .. } => None,
         });
         let clocks_locked = telemetry.clocks.held().is_some() && slips.is_empty();
         telemetry.taints = slips.into_iter().chain(telemetry.company()).chain(telemetry.faults()).collect();

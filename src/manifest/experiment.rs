@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::timeline::TracerKind;
 use crate::model::{DeviceKind, Language, Mode, Shape, Timing, Version};
 
 /// An experiment, ready to be planned.
@@ -108,6 +109,15 @@ pub struct ProtocolOverrides {
     pub event: EventOverrides,
     pub annotation: AnnotationOverrides,
     pub tuning: TuningOverrides,
+    pub nsys: NsysOverrides,
+}
+
+/// Of [`crate::model::protocol::TimelineProtocol`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct NsysOverrides {
+    /// What traces; by default what is there, Nsight Systems before CUPTI.
+    pub tool: Option<TracerKind>,
+    pub launches: Option<u32>,
 }
 
 /// Of [`crate::model::protocol::EventProtocol`].

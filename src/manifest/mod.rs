@@ -19,8 +19,8 @@ use crate::diagnostic::{self, Diagnostic, SourceFile};
 use crate::model::{DeviceKind, Language};
 
 pub use experiment::{
-    AnnotationOverrides, Baseline, ClockPolicy, Clocks, Devlog, EventOverrides, Experiment, ProtocolOverrides,
-    Selection, TuningOverrides,
+    AnnotationOverrides, Baseline, ClockPolicy, Clocks, Devlog, EventOverrides, Experiment, NsysOverrides,
+    ProtocolOverrides, Selection, TuningOverrides,
 };
 
 /// The text of a manifest, and where it is from.

@@ -2,10 +2,12 @@
 
 use super::experiment::ClockPolicy;
 use super::typed::{
-    Annotation, At, Axis, Baseline, Clocks, Devlog, Event, Experiment, Listed, Manifest, Protocol, Shapes, Target,
-    Targets, Tuning, VersionSelector,
+    Annotation, At, Axis, Baseline, Clocks, Devlog, Event, Experiment, Listed, Manifest, Nsys, Protocol, Shapes,
+    Target, Targets, Tuning, VersionSelector,
 };
+use crate::conf::MOST_TRACED;
 use crate::diagnostic::{Diagnostic, suggestion};
+use crate::model::timeline::TracerKind;
 use crate::model::{Language, Mode, Timing, Value};
 use crate::spanned::{Entry, Fields, Kind, Node, fields};
 
@@ -324,6 +326,7 @@ impl Reader {
             event: table.get("event").and_then(|node| self.event(node)),
             annotation: table.get("annotation").and_then(|node| self.annotation(node)),
             tuning: table.get("tuning").and_then(|node| self.tuning(node)),
+            nsys: table.get("nsys").and_then(|node| self.nsys(node)),
         };
         table.finish(&mut self.diagnostics);
         Some(protocol)
@@ -387,6 +390,15 @@ impl Reader {
         };
         table.finish(&mut self.diagnostics);
         Some(tuning)
+    }
+
+    fn nsys(&mut self, node: &Node) -> Option<Nsys> {
+        let mut table = Fields::of(node, "`[protocol.nsys]`", &mut self.diagnostics)?;
+        let known = TracerKind::ALL.map(TracerKind::name);
+        let tool = table.get("tool").and_then(|node| self.word(node, "a tracer", &known, |text| text.parse().ok()));
+        let launches = table.get("launches").and_then(|node| self.integer(node, "`launches`", 1, MOST_TRACED));
+        table.finish(&mut self.diagnostics);
+        Some(Nsys { tool, launches })
     }
 
     fn devlog(&mut self, node: &Node) -> Option<Devlog> {

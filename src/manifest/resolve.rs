@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::experiment::{
-    AnnotationOverrides, Baseline, ClockPolicy, Clocks, Devlog, EventOverrides, Experiment, ProtocolOverrides,
-    Selection, TuningOverrides,
+    AnnotationOverrides, Baseline, ClockPolicy, Clocks, Devlog, EventOverrides, Experiment, NsysOverrides,
+    ProtocolOverrides, Selection, TuningOverrides,
 };
 use super::read::version_selector;
 use super::typed::{self, At, Listed, VersionSelector};
@@ -345,7 +345,12 @@ fn overrides(typed: &typed::Protocol) -> ProtocolOverrides {
         limit: number(&tuning.limit),
         seed: number(&tuning.seed).map(u64::from),
     });
+    let nsys = typed.nsys.as_ref().map(|nsys| NsysOverrides {
+        tool: nsys.tool.as_ref().map(|tool| tool.value),
+        launches: number(&nsys.launches),
+    });
     ProtocolOverrides {
+        nsys: nsys.unwrap_or_default(),
         event: event.unwrap_or_default(),
         annotation: annotation.unwrap_or_default(),
         tuning: tuning.unwrap_or_default(),

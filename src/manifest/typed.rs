@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::experiment::ClockPolicy;
 use crate::diagnostic::Place;
+use crate::model::timeline::TracerKind;
 use crate::model::{Language, Mode, Timing, Value, Version};
 
 /// A value and its place.
@@ -249,6 +250,18 @@ pub struct Protocol {
     pub event: Option<Event>,
     pub annotation: Option<Annotation>,
     pub tuning: Option<Tuning>,
+    pub nsys: Option<Nsys>,
+}
+
+/// The timeline of nsys mode.
+#[derive(Debug, Clone, Default, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Nsys {
+    /// What traces; by default what is there, Nsight Systems before CUPTI.
+    pub tool: Option<At<TracerKind>>,
+    /// Launches of the whole pipeline.
+    #[schemars(range(min = 1, max = 1000))]
+    pub launches: Option<At<u32>>,
 }
 
 /// Sampling of event mode.

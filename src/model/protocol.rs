@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::ncu::NcuProfile;
+use super::ncu::{NcuProfile, ReportFile};
+use super::timeline::{Timeline, Tracer};
 use super::{Pipeline, Timing};
 
 /// Version of [`Request`] and [`Line`]; a worker refuses any other.
@@ -44,9 +45,15 @@ impl Request {
                     check(of);
                 }
             }
+            Task::Timeline { launchable, check: of, library, .. } => {
+                modules(launchable);
+                check(of);
+                library.iter_mut().for_each(replace);
+            }
             Task::Tune { candidates, .. } => {
                 candidates.iter_mut().for_each(|candidate| modules(&mut candidate.launchable));
             }
+            Task::Cupti { library } => replace(library),
             Task::Compile(compile) => replace(&mut compile.into),
             Task::Hold | Task::Load { .. } | Task::Probe | Task::Toolkit => {}
         }
@@ -102,9 +109,26 @@ pub enum Task {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         report: Option<String>,
     },
+    /// Launches the pipeline some times between the marks that a tracer around the worker waits for, or tells itself what
+    /// ran between them.
+    Timeline {
+        launchable: Launchable,
+        protocol: TimelineProtocol,
+        check: Check,
+        /// Name, without folders and ending, of what the tracer is to keep; `None` keeps nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        report: Option<String>,
+        /// CUPTI's library, for a worker that traces itself; whoever starts it fills this in.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        library: Option<PathBuf>,
+    },
     Tune {
         candidates: Vec<Candidate>,
         protocol: TuneProtocol,
+    },
+    /// Loads this library and tells which CUPTI it is ([`Line::Cupti`]).
+    Cupti {
+        library: PathBuf,
     },
     /// Keeps the GPU busy for this many nanoseconds, and tells the SM clock of their second half ([`Line::SmClock`]).
     Load {
@@ -128,7 +152,9 @@ impl Task {
             Task::Event { .. } => "a sample set of event mode",
             Task::Annotation { .. } => "an annotation",
             Task::Profile { .. } => "a profile of Nsight Compute",
+            Task::Timeline { .. } => "a timeline",
             Task::Tune { .. } => "a tuning",
+            Task::Cupti { .. } => "the version of CUPTI",
             Task::Load { .. } => "a load to see clocks under",
             Task::Hold => "a GPU kept open",
             Task::Probe => "the GPUs",
@@ -254,6 +280,15 @@ pub struct NcuProtocol {
     pub warmup_launches: u32,
 }
 
+/// What is traced in nsys mode: launches of the whole pipeline, each begun when the one before has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct TimelineProtocol {
+    pub tracer: Tracer,
+    /// Launches before the traced ones.
+    pub warmup_launches: u32,
+    pub launches: u32,
+}
+
 /// How much Nsight Compute collects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -329,6 +364,12 @@ pub enum Line {
     Dropped { subject: usize, failure: Failure },
     /// What Nsight Compute says about the launches of the subject at this place.
     Profiled { subject: usize, profile: NcuProfile },
+    /// What ran between the marks of [`Task::Timeline`].
+    Timeline(Timeline),
+    /// Files that the tracer left, in the folder of reports.
+    Files { files: Vec<ReportFile> },
+    /// The loaded CUPTI: the number by which it tells its version.
+    Cupti { version: u32 },
     /// The GPU is open, and stays so.
     Held,
     /// The GPUs that this process sees.

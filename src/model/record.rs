@@ -10,6 +10,7 @@ use super::clocks::Telemetry;
 use super::ncu::{Launch, ReportFile};
 use super::protocol::{Counters, Samples, Verification};
 use super::source_view::SourceView;
+use super::timeline::{StageKernel, Timeline, Tracer};
 use super::{Device, KernelId, Key, Mode, Peaks, Shape, Tiling};
 
 /// Version of the on-disk format. A newer major version is refused, a newer minor one is read.
@@ -41,22 +42,24 @@ pub enum RecordKind {
     Annotation,
     /// One pass of Nsight Compute with everything that it collects.
     Ncu,
+    /// One timeline.
+    Timeline,
     /// A verification that succeeded.
     Verification,
 }
 
 impl RecordKind {
     /// Every kind.
-    pub const ALL: [RecordKind; 4] =
-        [RecordKind::Event, RecordKind::Annotation, RecordKind::Ncu, RecordKind::Verification];
+    pub const ALL: [RecordKind; 5] =
+        [RecordKind::Event, RecordKind::Annotation, RecordKind::Ncu, RecordKind::Timeline, RecordKind::Verification];
 
-    /// Kind of the records of a mode; `None` for a mode that records nothing yet.
+    /// Kind of the records of a mode.
     pub const fn of_mode(mode: Mode) -> Option<RecordKind> {
         match mode {
             Mode::Event => Some(RecordKind::Event),
             Mode::Annotation => Some(RecordKind::Annotation),
             Mode::Ncu => Some(RecordKind::Ncu),
-            Mode::Nsys => None,
+            Mode::Nsys => Some(RecordKind::Timeline),
         }
     }
 
@@ -66,6 +69,7 @@ impl RecordKind {
             RecordKind::Event => "event",
             RecordKind::Annotation => "annotation",
             RecordKind::Ncu => "ncu",
+            RecordKind::Timeline => "timeline",
             RecordKind::Verification => "verification",
         }
     }
@@ -143,6 +147,7 @@ pub enum Body {
     Event(SampleSet),
     Annotation(AnnotationPass),
     Ncu(AnnotationPass),
+    Timeline(TimelineRun),
     Verification { whole: Verification, own_shape: Verification },
 }
 
@@ -152,6 +157,7 @@ impl Body {
         match self {
             Body::Event(set) => &set.verification,
             Body::Annotation(pass) | Body::Ncu(pass) => &pass.verification,
+            Body::Timeline(run) => &run.verification,
             Body::Verification { own_shape, .. } => own_shape,
         }
     }
@@ -195,6 +201,24 @@ pub struct NcuRun {
     /// Its own report, where one was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<ReportFile>,
+}
+
+/// What ran when, in one fresh process. Its times are the tracer's, and no samples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TimelineRun {
+    pub tracer: Tracer,
+    /// Why the preferred tracer was not used, where it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instead: Option<String>,
+    /// Launches of the whole pipeline.
+    pub launches: u32,
+    /// In launch order.
+    pub stages: Vec<StageKernel>,
+    pub timeline: Timeline,
+    /// What the tracer left beside it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<ReportFile>,
+    pub verification: Verification,
 }
 
 /// One stage run by itself.

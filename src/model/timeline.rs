@@ -5,6 +5,77 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// What saw a timeline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Tracer {
+    /// Nsight Systems, of this version.
+    Nsys { version: String },
+    /// Activity records that the worker collects itself, through the CUPTI of this version: 26 is CUDA 12.8's, 130001 that of
+    /// CUDA 13.0.1.
+    Cupti { version: u32 },
+}
+
+impl Tracer {
+    /// Word for it in tables: durations that it gives carry it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Tracer::Nsys { .. } => "nsys",
+            Tracer::Cupti { .. } => "CUPTI",
+        }
+    }
+}
+
+impl fmt::Display for Tracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Tracer::Nsys { version } => write!(f, "Nsight Systems {version}"),
+            Tracer::Cupti { version } => write!(f, "CUPTI, API version {version}"),
+        }
+    }
+}
+
+/// Which tracer is asked for, whatever version is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TracerKind {
+    Nsys,
+    Cupti,
+}
+
+impl TracerKind {
+    /// Every tracer, the preferred one first.
+    pub const ALL: [TracerKind; 2] = [TracerKind::Nsys, TracerKind::Cupti];
+
+    /// Name on the command line and in manifests.
+    pub const fn name(self) -> &'static str {
+        match self {
+            TracerKind::Nsys => "nsys",
+            TracerKind::Cupti => "cupti",
+        }
+    }
+}
+
+/// The text names no tracer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no tracer (nsys, cupti)")]
+pub struct UnknownTracer(pub String);
+
+impl std::str::FromStr for TracerKind {
+    type Err = UnknownTracer;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        TracerKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| UnknownTracer(text.to_owned()))
+    }
+}
+
+/// A stage of the pipeline, in launch order, and the kernel that it launches once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageKernel {
+    pub stage: String,
+    pub kernel: String,
+}
+
 /// Everything traced, by start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeline {

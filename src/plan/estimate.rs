@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{Plan, Protocols, Run, RunState, Setting, Stale, Subject, SubjectState, Tuning};
 use crate::catalog::Catalog;
 use crate::model::protocol::Warmup;
+use crate::model::timeline::Tracer;
 use crate::model::{DType, KernelId, Mode, Tiling};
 
 /// A process with its inputs and the comparison of its output.
@@ -127,6 +128,9 @@ fn cores(setting: &Setting<'_>) -> f64 {
 const NCU_NS: f64 = 3e9;
 const FULL_NCU_NS: f64 = 20e9;
 
+/// A subject under Nsight Systems: its start, its import and its export.
+const NSYS_NS: f64 = 6e9;
+
 /// Launches are assumed to reach a third of the roofline.
 fn launch_ns(floor_ns: Option<f64>) -> f64 {
     3.0 * floor_ns.unwrap_or(1e6)
@@ -152,6 +156,9 @@ pub(super) fn estimate_ns(protocols: &Protocols, mode: Mode, floor_ns: Option<f6
             PROCESS_NS + warm + one
         }
         Mode::Ncu => FULL_NCU_NS,
-        Mode::Nsys => 0.0,
+        Mode::Nsys => match &protocols.timeline {
+            Ok(trace) if matches!(trace.protocol.tracer, Tracer::Nsys { .. }) => NSYS_NS,
+            _ => PROCESS_NS,
+        },
     }
 }

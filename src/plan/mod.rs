@@ -24,7 +24,7 @@ use crate::expr::{EvalError, Expr, Scope};
 use crate::manifest::{Baseline, Experiment};
 use crate::model::build::Toolchain;
 use crate::model::clocks::ClockState;
-use crate::model::protocol::{AnnotationProtocol, EventProtocol, NcuProtocol, TuneProtocol};
+use crate::model::protocol::{AnnotationProtocol, EventProtocol, NcuProtocol, TimelineProtocol, TuneProtocol};
 use crate::model::{Choices, Device, DeviceKind, KernelId, Key, Mode, Peaks, Shape, Tiling, Value};
 
 pub use estimate::Estimate;
@@ -52,6 +52,8 @@ pub struct Protocols {
     pub annotation: AnnotationProtocol,
     /// Nsight Compute for both modes that it serves; the reason where it does not.
     pub nsight_compute: Result<Nsight, String>,
+    /// The timeline; the reason where nothing traces it.
+    pub timeline: Result<Trace, String>,
     pub tuning: TuneProtocol,
     pub search: SearchLimits,
     /// Time after which a search tries no further candidate.
@@ -74,6 +76,14 @@ pub struct Nsight {
     pub ncu: NcuProtocol,
 }
 
+/// How timelines are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trace {
+    pub protocol: TimelineProtocol,
+    /// Why the preferred tracer is not used, where it is not; enters no key.
+    pub instead: Option<String>,
+}
+
 impl Setting<'_> {
     /// What expressions of kernel packages are evaluated in; see [`root_scope`].
     pub fn root(&self) -> Scope<'static> {
@@ -89,7 +99,11 @@ impl Protocols {
             (Mode::Annotation, Ok(nsight)) => serde_json::to_value(&nsight.annotation),
             (Mode::Annotation, Err(_)) => serde_json::to_value(&self.annotation),
             (Mode::Ncu, Ok(nsight)) => serde_json::to_value(&nsight.ncu),
-            (Mode::Ncu, Err(_)) | (Mode::Nsys, _) => Ok(serde_json::Value::Null),
+            (Mode::Nsys, _) => self
+                .timeline
+                .as_ref()
+                .map_or(Ok(serde_json::Value::Null), |trace| serde_json::to_value(&trace.protocol)),
+            (Mode::Ncu, Err(_)) => Ok(serde_json::Value::Null),
         };
         value.expect("protocols serialise to JSON")
     }
@@ -753,6 +767,7 @@ fn skipped(mode: Mode, setting: &Setting<'_>) -> Option<String> {
         (Mode::Nsys, DeviceKind::Cpu) => {
             Some("Nsight Systems' timeline shows streams of a GPU, and this run is on a CPU".to_owned())
         }
+        (Mode::Nsys, DeviceKind::Gpu) => setting.protocols.timeline.as_ref().err().cloned(),
         _ => None,
     }
 }

@@ -10,7 +10,7 @@ pub mod sanitizer;
 use crate::model::protocol::{Failure, FailureKind};
 
 /// The worker's answer lacks `what`.
-fn missing(what: &str) -> Failure {
+pub(crate) fn missing(what: &str) -> Failure {
     Failure {
         kind: FailureKind::Internal,
         stage: None,

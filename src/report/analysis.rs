@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::bottleneck::{Diagnosis, Evidence, diagnose};
 use super::input::{Outcome, Run};
+use super::timeline::Traced;
 use crate::conf::Thresholds;
 use crate::model::protocol::Counters;
 use crate::model::record::{AnnotationPass, Body, Record, SampleSet};
@@ -26,8 +27,8 @@ pub enum AnalysisError {
     Body { run: String, key: Key, mode: Mode },
     #[error("{run}: it counts as measured and has no record; run `mlarun cache verify`, then measure again")]
     NoRecord { run: String },
-    #[error("{run}: {mode} mode has no report of this kind")]
-    Mode { run: String, mode: Mode },
+    #[error("{run}: the timeline of record {key} does not hold whole launches: {reason}; run `mlarun cache verify`")]
+    Timeline { run: String, key: Key, reason: String },
 }
 
 /// One time with everything that follows from it: the whole pipeline, or one stage.
@@ -71,7 +72,7 @@ impl Part {
 }
 
 /// A measured run with its numbers.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Analysis<'a> {
     pub run: &'a Run,
     pub records: &'a [Record],
@@ -81,6 +82,8 @@ pub(super) struct Analysis<'a> {
     pub whole: Part,
     /// Annotation mode: every stage, in launch order.
     pub stages: Vec<Part>,
+    /// Nsys mode: the timeline. All times are its tracer's, and none is put beside a work or a roofline.
+    pub traced: Option<Traced<'a>>,
 }
 
 impl Analysis<'_> {
@@ -105,14 +108,14 @@ pub(super) fn analyse<'a>(run: &'a Run, thresholds: &Thresholds) -> Result<Optio
     match run.mode {
         Mode::Event => event(run, records, thresholds).map(Some),
         Mode::Annotation | Mode::Ncu => annotation(run, records, thresholds).map(Some),
-        Mode::Nsys => Err(AnalysisError::Mode { run: run_name(run), mode: run.mode }),
+        Mode::Nsys => timeline(run, records).map(Some),
     }
 }
 
 fn event<'a>(run: &'a Run, records: &'a [Record], thresholds: &Thresholds) -> Result<Analysis<'a>, AnalysisError> {
     let sets = bodies(run, records, |body| match body {
         Body::Event(set) => Some(set),
-        Body::Annotation(_) | Body::Ncu(_) | Body::Verification { .. } => None,
+        Body::Annotation(_) | Body::Ncu(_) | Body::Timeline(_) | Body::Verification { .. } => None,
     })?;
     let mut timings = BTreeMap::new();
     for timing in [Timing::ColdIsolated, Timing::WarmIsolated, Timing::WarmBatched] {
@@ -123,7 +126,7 @@ fn event<'a>(run: &'a Run, records: &'a [Record], thresholds: &Thresholds) -> Re
     }
     let cold = timings[&Timing::ColdIsolated].clone();
     let whole = part(run, "end to end", cold.median, Some(cold), total(run), None, thresholds);
-    Ok(Analysis { run, records, timings, whole, stages: Vec::new() })
+    Ok(Analysis { run, records, timings, whole, stages: Vec::new(), traced: None })
 }
 
 fn samples_of<'a>(sets: &[&'a SampleSet], timing: Timing) -> Vec<&'a [f64]> {
@@ -134,7 +137,7 @@ fn samples_of<'a>(sets: &[&'a SampleSet], timing: Timing) -> Vec<&'a [f64]> {
 fn annotation<'a>(run: &'a Run, records: &'a [Record], thresholds: &Thresholds) -> Result<Analysis<'a>, AnalysisError> {
     let passes = bodies(run, records, |body| match body {
         Body::Annotation(pass) | Body::Ncu(pass) => Some(pass),
-        Body::Event(_) | Body::Verification { .. } => None,
+        Body::Event(_) | Body::Timeline(_) | Body::Verification { .. } => None,
     })?;
     let names = passes.iter().max_by_key(|pass| pass.stages.len()).map_or(&[][..], |pass| &pass.stages);
     let stages =
@@ -142,7 +145,24 @@ fn annotation<'a>(run: &'a Run, records: &'a [Record], thresholds: &Thresholds) 
     let ns = stages.iter().map(|stage| stage.ns).sum();
     let counters = weighted(&stages, ns);
     let whole = part(run, "sum of stages", ns, None, total(run), counters, thresholds);
-    Ok(Analysis { run, records, timings: BTreeMap::new(), whole, stages })
+    Ok(Analysis { run, records, timings: BTreeMap::new(), whole, stages, traced: None })
+}
+
+fn timeline<'a>(run: &'a Run, records: &'a [Record]) -> Result<Analysis<'a>, AnalysisError> {
+    let traced = Traced::of(run, records)?;
+    let part = |name: String, ns: f64| Part {
+        name,
+        ns,
+        summary: None,
+        cost: None,
+        roof: None,
+        counters: None,
+        diagnosis: None,
+    };
+    let stages = traced.run.stages.iter().zip(&traced.medians.stage_ns);
+    let stages = stages.map(|(stage, &ns)| part(stage.stage.clone(), ns)).collect();
+    let whole = part(format!("span by {}", traced.run.tracer.name()), traced.medians.span_ns);
+    Ok(Analysis { run, records, timings: BTreeMap::new(), whole, stages, traced: Some(traced) })
 }
 
 /// Means of the percentages that every stage has, weighted by the stages' durations.

@@ -48,7 +48,7 @@ fn held(record: &Record) -> String {
 fn sm_mhz(record: &Record) -> Option<f64> {
     match &record.body {
         Body::Event(set) => set.sm_mhz,
-        Body::Annotation(_) | Body::Ncu(_) | Body::Verification { .. } => None,
+        Body::Annotation(_) | Body::Ncu(_) | Body::Timeline(_) | Body::Verification { .. } => None,
     }
 }
 

@@ -15,6 +15,7 @@ mod render;
 mod results;
 mod sift;
 mod summary;
+mod timeline;
 mod verification;
 mod view;
 
@@ -29,6 +30,7 @@ pub use input::{Baseline, Comparison, Input, Outcome, Recorded, Run, StageCost};
 pub use render::{RenderError, Renderer, template_texts};
 pub use results::RESULTS_FORMAT;
 pub use sift::{Sifted, sift};
+pub use timeline::summary as timeline_summary;
 pub use verification::{Verdict, VerificationReport, VerifiedRow, VerifiedSubject};
 
 use crate::conf::Thresholds;
@@ -69,8 +71,20 @@ impl<'a> Report<'a> {
     /// A template that does not render.
     pub fn profile(&self, renderer: &Renderer, index: usize) -> Result<Option<String>, ReportError> {
         let Some(analysis) = self.analyses.get(index).and_then(Option::as_ref) else { return Ok(None) };
+        if let Some(traced) = &analysis.traced {
+            let (context, notes) = view::around(analysis);
+            let view = timeline::view(analysis.run, traced, context, notes);
+            return Ok(Some(renderer.render(Template::Timeline, &view)?));
+        }
         let view = view::profile(self.input, &self.analyses, index, analysis);
         Ok(Some(renderer.render(Template::Profile, &view)?))
+    }
+
+    /// Files beside report.md of the run at `index`, by name: those of a timeline.
+    pub fn files(&self, index: usize) -> Vec<(&'static str, String)> {
+        let traced = self.analyses.get(index).and_then(Option::as_ref).and_then(|analysis| analysis.traced.as_ref());
+        let Some((traced, run)) = traced.zip(self.input.runs.get(index)) else { return Vec::new() };
+        traced.files(&format!("{} {} at {}", run.id.kernel, run.id.version, run.label))
     }
 
     /// Median duration of the run at `index` in nanoseconds: end to end and cold in event mode, the sum of the stages in

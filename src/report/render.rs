@@ -13,6 +13,7 @@ use super::bounded;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Template {
     Profile,
+    Timeline,
     Experiment,
     DevlogPerformance,
     DevlogSection,
@@ -21,8 +22,9 @@ pub(super) enum Template {
 }
 
 impl Template {
-    const ALL: [Template; 6] = [
+    const ALL: [Template; 7] = [
         Template::Profile,
+        Template::Timeline,
         Template::Experiment,
         Template::DevlogPerformance,
         Template::DevlogSection,
@@ -33,6 +35,7 @@ impl Template {
     const fn file(self) -> &'static str {
         match self {
             Template::Profile => "profile.md.hbs",
+            Template::Timeline => "timeline.md.hbs",
             Template::Experiment => "experiment.md.hbs",
             Template::DevlogPerformance => "devlog_performance.md.hbs",
             Template::DevlogSection => "devlog_section.md.hbs",
@@ -54,6 +57,7 @@ impl Template {
     const fn default_text(self) -> &'static str {
         match self {
             Template::Profile => include_str!("../../templates/profile.md.hbs"),
+            Template::Timeline => include_str!("../../templates/timeline.md.hbs"),
             Template::Experiment => include_str!("../../templates/experiment.md.hbs"),
             Template::DevlogPerformance => include_str!("../../templates/devlog_performance.md.hbs"),
             Template::DevlogSection => include_str!("../../templates/devlog_section.md.hbs"),

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::analysis::{Analysis, run_name};
 use super::input::{Comparison, Input, Outcome, Run};
 use super::numbers::{ABSENT, SAME_CODE, TimeUnit, cell, change_of_time, counted, gb_per_s, percent_of, three_digits};
+use super::timeline;
 use super::view::{
     Previous, basis, clocks, company, comparable, is_above_roofline, is_deterministic, mend_roofline, peak_source,
     taken,
@@ -151,7 +152,11 @@ fn not_deterministic(analyses: &[Option<Analysis<'_>>]) -> Option<String> {
 fn result_table(mode: Mode, analyses: &[Option<Analysis<'_>>]) -> Option<ResultTable> {
     let of_mode: Vec<_> = analyses.iter().flatten().filter(|analysis| analysis.run.mode == mode).collect();
     let unit = TimeUnit::of_column(of_mode.iter().map(|analysis| analysis.whole.ns));
-    let time = if mode == Mode::Annotation { "Sum of stages" } else { "Duration" };
+    let time = match mode {
+        Mode::Annotation | Mode::Ncu => "Sum of stages",
+        Mode::Event => "Duration",
+        Mode::Nsys => "Span, traced",
+    };
     let rows = of_mode.iter().map(|analysis| result_row(analysis, unit)).collect();
     (!of_mode.is_empty()).then_some(ResultTable { mode: mode.name(), time, unit: unit.symbol(), rows })
 }
@@ -167,7 +172,11 @@ fn result_row(analysis: &Analysis<'_>, unit: TimeUnit) -> ResultRow {
         interval: interval.map_or(ABSENT.to_owned(), |interval| {
             format!("{} to {}", unit.text(Some(interval.low)), unit.text(Some(interval.high)))
         }),
-        over: whole.summary.as_ref().map_or(ABSENT.to_owned(), basis),
+        over: match (&whole.summary, &analysis.traced) {
+            (Some(summary), _) => basis(summary),
+            (None, Some(traced)) => timeline::basis(traced),
+            (None, None) => ABSENT.to_owned(),
+        },
         tflops: three_digits(whole.flops_per_s().map(|rate| rate / 1e12)),
         gb_per_s: gb_per_s(whole.bytes_per_s()),
         roofline: percent_of(whole.fraction()),

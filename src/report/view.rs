@@ -178,7 +178,18 @@ pub(super) fn profile(
     }
 }
 
-fn configuration(shape: &Shape) -> Configuration {
+/// What stands under a report that is none of a profile's: where it was measured, and what is said of that.
+pub(super) fn around(analysis: &Analysis<'_>) -> (Context, Vec<String>) {
+    let mut notes = Vec::new();
+    notes.extend(analysis.run.left_out.as_ref().map(|left_out| format!("{}.", cell(&capitalized(left_out)))));
+    notes.extend(company(analysis).map(|causes| format!("Measured although {}.", cell(&causes))));
+    if !is_deterministic(analysis) {
+        notes.push("Not deterministic: two launches left different bits, and both outputs are right.".to_owned());
+    }
+    (context(analysis), notes)
+}
+
+pub(super) fn configuration(shape: &Shape) -> Configuration {
     let value = |name| shape.get(name).map_or(ABSENT.to_owned(), |value| cell(&value.to_string()));
     Configuration { b: value("b"), s: value("s"), t: value("t"), dtype: value("dtype") }
 }

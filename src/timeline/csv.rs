@@ -1,10 +1,12 @@
 //! Timelines and what follows from them as CSV. Times in nanoseconds; what is not known is empty.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use super::analysis::Analysis;
+use super::intervals::Intervals;
 use super::latency::Latencies;
-use crate::model::timeline::Timeline;
+use crate::model::timeline::{Activity, StreamId, Timeline};
 
 /// Every activity, a row each.
 pub fn activities_csv(timeline: &Timeline) -> String {
@@ -91,6 +93,29 @@ pub fn latencies_csv(latencies: &Latencies<'_>) -> String {
     table(&["call", "started", "call_start_ns", "call_ns", "start_ns", "latency_ns"], rows)
 }
 
+/// Every stream of a GPU, by process, device, context and number.
+pub fn streams_csv(timeline: &Timeline) -> String {
+    let mut streams: BTreeMap<StreamId, Vec<&Activity>> = BTreeMap::new();
+    for activity in timeline.on_gpu() {
+        streams.entry(activity.stream_id()).or_default().push(activity);
+    }
+    let rows = streams.into_iter().map(|(stream, activities)| {
+        let busy = Intervals::union(activities.iter().map(|activity| (activity.start_ns, activity.end_ns)));
+        let (start_ns, end_ns) = busy.span().unzip();
+        [
+            optional(stream.process),
+            optional(stream.device),
+            optional(stream.context),
+            optional(stream.stream),
+            activities.len().to_string(),
+            optional(start_ns),
+            optional(end_ns),
+            busy.total_ns().to_string(),
+        ]
+    });
+    table(&["process", "device", "context", "stream", "activities", "start_ns", "end_ns", "busy_ns"], rows)
+}
+
 fn optional(value: Option<impl Display>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
@@ -111,7 +136,7 @@ mod tests {
     use super::super::latency::launch_latencies;
     use super::super::tests::kernel;
     use super::*;
-    use crate::model::timeline::{Activity, ActivityKind};
+    use crate::model::timeline::ActivityKind;
 
     #[test]
     fn names_are_quoted_and_what_is_unknown_is_empty() {

@@ -10,15 +10,24 @@ mod picture;
 mod stages;
 
 pub use analysis::{Analysis, Gap, Medians};
-pub use csv::{activities_csv, gaps_csv, latencies_csv, overlap_csv};
+pub use csv::{activities_csv, gaps_csv, latencies_csv, overlap_csv, streams_csv};
 pub use intervals::Intervals;
 pub use latency::{Latencies, Latency, launch_latencies};
 pub use perfetto::perfetto_trace;
 pub use picture::{Drawn, picture};
 pub(crate) use picture::{escaped, step};
-pub use stages::{Iteration, Mismatch, StageKernel, iterations};
+pub use stages::{Iteration, Mismatch, iterations};
 
-use crate::model::timeline::StreamId;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::timeline::{StreamId, Timeline};
+
+/// The streams of a timeline, as people call them.
+pub fn stream_names(timeline: &Timeline) -> BTreeMap<StreamId, String> {
+    let streams: BTreeSet<StreamId> = timeline.on_gpu().map(|activity| activity.stream_id()).collect();
+    let streams: Vec<StreamId> = streams.into_iter().collect();
+    streams.iter().map(|&stream| (stream, stream_name(stream, &streams))).collect()
+}
 
 /// A stream as people call it: with its device, context and process where `all` of the streams beside it differ in them.
 fn stream_name(stream: StreamId, all: &[StreamId]) -> String {

@@ -2,14 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::timeline::{Activity, ActivityKind, Timeline};
-
-/// A stage of the pipeline, in launch order, and the kernel that it launches once.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StageKernel {
-    pub stage: String,
-    pub kernel: String,
-}
+use crate::model::timeline::{Activity, ActivityKind, StageKernel, Timeline};
 
 /// One run of the pipeline: the launch of each stage, in the stages' order.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -76,6 +76,14 @@ fn perform(answer: &mut Answer, request: &Request) -> Result<(), Failure> {
             }
             None => Err(not_understood("Nsight Compute profiles on a GPU, and it names none".to_owned())),
         },
+        Task::Timeline { launchable, protocol, check, library, .. } => match &request.gpu {
+            Some(gpu) => {
+                let _pinned = Host::new(&request.cores)?;
+                cuda::timeline(answer, gpu, launchable, protocol, check, library.as_deref())
+            }
+            None => Err(not_understood("a timeline is one of a GPU, and it names none".to_owned())),
+        },
+        Task::Cupti { library } => cuda::cupti(answer, library),
         Task::Tune { candidates, protocol } => {
             let mut host = Host::new(&request.cores)?;
             match &request.gpu {

@@ -1,9 +1,12 @@
 //! Stands in for the GPU where this program was built without it: every request for one is refused with the reason.
 
+use std::path::Path;
+
 use super::answer::Answer;
 use super::measurement::Measurement;
 use crate::model::protocol::{
-    Candidate, Check, CompileRequest, Failure, FailureKind, GpuRequest, Launchable, NcuProtocol, Profiled, TuneProtocol,
+    Candidate, Check, CompileRequest, Failure, FailureKind, GpuRequest, Launchable, NcuProtocol, Profiled,
+    TimelineProtocol, TuneProtocol,
 };
 
 fn refused() -> Result<(), Failure> {
@@ -48,5 +51,22 @@ pub fn tune(_: &mut Answer, _: &GpuRequest, _: &[Candidate], _: &TuneProtocol) -
 
 /// Refuses.
 pub fn profile(_: &mut Answer, _: &GpuRequest, _: &[Profiled], _: &NcuProtocol) -> Result<(), Failure> {
+    refused()
+}
+
+/// Refuses.
+pub fn timeline(
+    _: &mut Answer,
+    _: &GpuRequest,
+    _: &Launchable,
+    _: &TimelineProtocol,
+    _: &Check,
+    _: Option<&Path>,
+) -> Result<(), Failure> {
+    refused()
+}
+
+/// Refuses.
+pub fn cupti(_: &mut Answer, _: &Path) -> Result<(), Failure> {
     refused()
 }

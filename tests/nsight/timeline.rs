@@ -1,11 +1,11 @@
 //! The timeline of the captured pipeline: stages, overlap, latency, and what is drawn of it.
 
 use mlarun::model::ncu::KernelNames;
-use mlarun::model::timeline::Timeline;
+use mlarun::model::timeline::{StageKernel, Timeline};
 use mlarun::profiler::nsys::read_export;
 use mlarun::timeline::{
-    Analysis, Drawn, Iteration, Medians, StageKernel, activities_csv, gaps_csv, iterations, launch_latencies,
-    overlap_csv, perfetto_trace, picture,
+    Analysis, Drawn, Iteration, Medians, activities_csv, gaps_csv, iterations, launch_latencies, overlap_csv,
+    perfetto_trace, picture,
 };
 
 use super::capture;

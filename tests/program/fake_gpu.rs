@@ -11,9 +11,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
+use mlarun::model::pipeline::Stage;
 use mlarun::model::protocol::{
     CandidateOutcome, Counters, GpuInfo, Line, PROTOCOL, Phase, Request, Samples, Task, Verification,
 };
+
+use mlarun::model::timeline::{Activity, ActivityKind, Timeline, Tracer};
 
 use crate::project::{Ended, Project, Running, ended};
 
@@ -419,6 +422,15 @@ fn worker() {
                 line(Line::Kept { subject, verification: right() });
             }
         }
+        Task::Cupti { .. } => line(Line::Cupti { version: 130_001 }),
+        Task::Timeline { launchable, protocol, library, .. } => {
+            line(verification());
+            if let Tracer::Cupti { .. } = protocol.tracer {
+                assert!(library.is_some_and(|library| library.is_file()), "there is a library to trace with");
+                line(Line::Timeline(traced(&launchable.pipeline.stages, protocol.launches)));
+            }
+            line(verification());
+        }
         Task::Tune { candidates, .. } => {
             for candidate in candidates {
                 let outcome = CandidateOutcome::Timed { median_ns: 1000.0, samples: 6 };
@@ -427,6 +439,35 @@ fn worker() {
         }
     }
     line(Line::Done);
+}
+
+/// Launches of a pipeline as CUPTI would tell them: the stages 2 us each, each beside the first half of the one after it.
+fn traced(stages: &[Stage], launches: u32) -> Timeline {
+    let mut timeline = Timeline::default();
+    for launch in 0..u64::from(launches) {
+        for (index, stage) in stages.iter().enumerate() {
+            let (start_ns, correlation) =
+                (1_000_000 + launch * 10_000 + index as u64 * 1000, launch * 10 + index as u64);
+            let activity = |kind, name: &str, start_ns, end_ns| Activity {
+                kind,
+                name: name.to_owned(),
+                start_ns,
+                end_ns,
+                process: Some(4),
+                thread: None,
+                device: Some(0),
+                context: Some(1),
+                stream: Some(13 + index as u64),
+                correlation: Some(correlation),
+                bytes: None,
+            };
+            timeline.activities.push(activity(ActivityKind::Kernel, &stage.entry, start_ns, start_ns + 2000));
+            let call = activity(ActivityKind::Api, "cuLaunchKernelEx", start_ns - 800, start_ns - 300);
+            timeline.activities.push(Activity { device: None, context: None, stream: None, ..call });
+        }
+    }
+    timeline.sort();
+    timeline
 }
 
 fn gpu() -> GpuInfo {

@@ -24,6 +24,7 @@ mod recording;
 mod reports;
 mod repository;
 mod run;
+mod timelines;
 mod tuning;
 mod verify;
 mod without_clock_control;

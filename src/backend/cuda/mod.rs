@@ -35,6 +35,11 @@ pub fn program_folders() -> Vec<PathBuf> {
     toolkit::program_folders(&Surroundings::of_process())
 }
 
+/// Files that may be CUPTI's library.
+pub fn cupti_libraries() -> Vec<PathBuf> {
+    toolkit::cupti(&Surroundings::of_process())
+}
+
 /// The host lacks a program of the CUDA toolkit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(

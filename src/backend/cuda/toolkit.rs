@@ -97,6 +97,23 @@ pub fn program_folders(surroundings: &Surroundings) -> Vec<PathBuf> {
     folders
 }
 
+/// Files that may be CUPTI's library, those of the first toolkit first.
+pub fn cupti(surroundings: &Surroundings) -> Vec<PathBuf> {
+    let on_path = surroundings.library_path.iter().flat_map(std::env::split_paths);
+    let of_toolkits = candidates(surroundings).into_iter().flat_map(|toolkit| {
+        let beside = toolkit.library.parent().map(|home| home.join("extras/CUPTI/lib64"));
+        beside.into_iter().chain([toolkit.library])
+    });
+    let wheels = site_packages(surroundings).into_iter().map(|site| site.join("nvidia/cuda_cupti/lib"));
+    let mut files: Vec<PathBuf> = Vec::new();
+    for folder in on_path.chain(of_toolkits).chain(wheels) {
+        let name = names(&folder).find(|name| name.starts_with("libcupti.so"));
+        let file = name.and_then(|name| folder.join(name).canonicalize().ok());
+        files.extend(file.filter(|file| !files.contains(file)));
+    }
+    files
+}
+
 fn has_library(folder: &Path) -> bool {
     names(folder).any(|name| name.starts_with("libnvrtc.so"))
 }
@@ -246,6 +263,31 @@ mod tests {
             let found = find(&on_path).expect("a toolkit");
             assert_eq!(found.include, include.iter().map(|folder| nvidia.join(folder)).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn cupti_is_found_in_a_toolkit_on_the_library_path_and_in_wheels() {
+        let root = tempfile::tempdir().expect("a folder");
+        let root = root.path().canonicalize().expect("a folder");
+        let path = |path: &str| root.join(path);
+        let site = "env/lib/python3.12/site-packages/nvidia";
+        let files = [
+            path("own/libcupti.so.13"),
+            path("home/extras/CUPTI/lib64/libcupti.so.12"),
+            path(&format!("{site}/cu13/lib/libcupti.so.13")),
+            path(&format!("{site}/cuda_cupti/lib/libcupti.so.12")),
+        ];
+        files.iter().for_each(|file| write(file.clone()));
+        std::os::unix::fs::symlink(&files[1], files[1].with_file_name("libcupti.so")).expect("a link");
+        let surroundings = Surroundings {
+            homes: vec![path("home")],
+            library_path: Some(path("own").into_os_string()),
+            virtual_env: Some(path("env")),
+            ..Surroundings::default()
+        };
+        let mut found = cupti(&surroundings);
+        found.retain(|file| file.starts_with(&root));
+        assert_eq!(found, files);
     }
 
     #[test]

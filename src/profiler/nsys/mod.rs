@@ -2,6 +2,7 @@
 
 mod export;
 mod log;
+pub mod run;
 mod stats;
 mod table;
 
@@ -18,8 +19,8 @@ pub use stats::{StatsError, StatsTable, Summary, read_stats};
 pub enum NsysFailure {
     #[error(
         "Nsight Systems traced the program and could not import what it recorded ({qdstrm}): its importer needs libdw.so.1. \
-         Install it (libdw1 on Debian and Ubuntu, elfutils-libs on Fedora and RHEL), or put the folder that holds it on \
-         LD_LIBRARY_PATH; then profile again"
+         Install it (libdw1 on Debian and Ubuntu, elfutils-libs on Fedora and RHEL), or name the folder that holds it \
+         in MLARUN_NSYS_LIBRARIES; then profile again, or with --tool=cupti"
     )]
     NoImporter { qdstrm: String },
     #[error(
@@ -34,6 +35,12 @@ pub enum NsysFailure {
         export.display(), report.display()
     )]
     Stale { export: PathBuf, report: PathBuf },
+    #[error(
+        "Nsight Systems could not export {}{}; run `nsys export --type sqlite` on it by hand to see why",
+        report.display(),
+        if said.is_empty() { String::new() } else { format!("; it said: {said}") }
+    )]
+    NoExport { report: PathBuf, said: String },
     #[error("cannot read {}: {source}", file.display())]
     Read { file: PathBuf, source: std::io::Error },
     #[error("{} is cut off, or no SQLite file: export the report again, with room on the disk", file.display())]

@@ -3,11 +3,12 @@
 //! From the bottom up: [`library`] (is it there), [`error`] (what an error means), [`driver`] (context, streams, events,
 //! graphs), [`limits`] (what can be launched), [`module`], [`memory`], [`launch`], [`support`] (mlarun's own kernels),
 //! [`buffers`], [`reference`](mod@reference), [`meter`] (times), [`load`](mod@load), [`rig`]; and beside them
-//! [`probe`](mod@probe), [`profile`](mod@profile), [`nvrtc`] and [`tools`].
+//! [`probe`](mod@probe), [`profile`](mod@profile), [`timeline`](mod@timeline) with [`cupti`], [`nvrtc`] and [`tools`].
 //!
 //! Clocks, power and modes of a GPU are never touched here.
 
 mod buffers;
+mod cupti;
 mod driver;
 mod error;
 mod launch;
@@ -24,7 +25,10 @@ mod reference;
 mod rig;
 mod support;
 mod tensor_map;
+mod timeline;
 mod tools;
+
+use std::path::Path;
 
 use driver::Context;
 use support::Support;
@@ -33,7 +37,8 @@ use super::answer::Answer;
 use super::measurement::Measurement;
 use super::tune::{self, Tried};
 use crate::model::protocol::{
-    Candidate, Check, CompileRequest, Failure, GpuRequest, Launchable, NcuProtocol, Phase, Profiled, TuneProtocol,
+    Candidate, Check, CompileRequest, Failure, GpuRequest, Launchable, Line, NcuProtocol, Phase, Profiled,
+    TimelineProtocol, TuneProtocol,
 };
 
 /// Tells which GPUs there are.
@@ -98,6 +103,29 @@ pub fn profile(
     protocol: &NcuProtocol,
 ) -> Result<(), Failure> {
     profile::run(answer, gpu, subjects, protocol)
+}
+
+/// Launches a pipeline for a timeline; see [`timeline::run`].
+///
+/// # Errors
+/// Whatever prevents it.
+pub fn timeline(
+    answer: &mut Answer,
+    gpu: &GpuRequest,
+    launchable: &Launchable,
+    protocol: &TimelineProtocol,
+    check: &Check,
+    library: Option<&Path>,
+) -> Result<(), Failure> {
+    timeline::run(answer, gpu, launchable, protocol, check, library)
+}
+
+/// Tells which CUPTI the library is.
+///
+/// # Errors
+/// It cannot be loaded, or is none.
+pub fn cupti(answer: &mut Answer, library: &Path) -> Result<(), Failure> {
+    answer.line(&Line::Cupti { version: cupti::version(library)? })
 }
 
 /// Keeps a GPU busy for `ns`, and tells the clock of the second half.
