@@ -288,7 +288,9 @@ fn trace(conf: &Conf, ours: NsysOverrides, host: &Host) -> Result<Trace, String>
     let cupti = host.cupti.clone().unwrap_or_else(|| Err("CUPTI was not looked for".to_owned()));
     let (tracer, instead) = match (ours.tool, systems, cupti) {
         (Some(TracerKind::Nsys), systems, _) => (Tracer::Nsys { version: systems? }, None),
-        (Some(TracerKind::Cupti), _, cupti) => (Tracer::Cupti { version: cupti? }, Some("it was asked for".to_owned())),
+        (Some(TracerKind::Cupti), _, cupti) => {
+            (Tracer::Cupti { version: cupti? }, Some("CUPTI was asked for".to_owned()))
+        }
         (None, Ok(version), _) => (Tracer::Nsys { version }, None),
         (None, Err(reason), Ok(version)) => (Tracer::Cupti { version }, Some(reason)),
         (None, Err(systems), Err(cupti)) => return Err(format!("{systems}; and without it: {cupti}")),

@@ -51,7 +51,11 @@ impl Library {
         if let Some(loaded) = LOADED.get() {
             return Ok(loaded);
         }
-        let failed = |error: libloading::Error| unsupported(format!("{} cannot be loaded: {error}", path.display()));
+        let failed = |error: libloading::Error| {
+            // The error itself says no more than that it failed.
+            let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            unsupported(format!("{} cannot be loaded: {reason}", path.display()))
+        };
         // SAFETY: loads the library, whose initialisers run; it does nothing else by itself.
         let library = unsafe { libloading::Library::new(path) }.map_err(failed)?;
         macro_rules! function {
