@@ -25,6 +25,9 @@ pub struct HostCalibration {
     /// The smallest change of speed, as a fraction, that is found 95 times in 100 with the kernel that hides it best; `None` where
     /// not even twice the speed is.
     pub smallest_change: Option<f64>,
+    /// The same with the kernel that shows most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smallest_change_at_best: Option<f64>,
     /// The smallest change, as a fraction, that verdicts of this host may call faster or slower.
     pub threshold: f64,
 }

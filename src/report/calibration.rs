@@ -14,7 +14,9 @@ use super::numbers::{counted, three_digits};
 use crate::model::calibration::{FalseVerdicts, HostCalibration};
 use crate::model::clocks::ClockState;
 use crate::model::{DeviceId, Timing};
-use crate::stats::verdict::calibration::{Resampling, disjoint, disjoint_rounds, lowest_threshold, resampled_rounds};
+use crate::stats::verdict::calibration::{
+    Resampling, disjoint, disjoint_rounds, lowest_threshold, resampled_rounds, spread,
+};
 use crate::stats::verdict::{Clocks, Process, Round, Rule, Tally, VerdictError};
 use crate::stats::{self, StatsError};
 use crate::store::calibrations::{Sitting, Visit};
@@ -303,18 +305,6 @@ fn found<T>(result: Result<T, VerdictError>) -> Result<Option<T>, VerdictError> 
     }
 }
 
-/// Standard deviation of the logarithms within sittings, as a fraction.
-fn spread(sittings: &[Vec<Process>]) -> Option<f64> {
-    let (mut squares, mut degrees) = (0.0, 0.0);
-    for sitting in sittings {
-        let logarithms: Vec<f64> = sitting.iter().filter_map(time).map(f64::ln).collect();
-        let mean = logarithms.iter().sum::<f64>() / logarithms.len() as f64;
-        squares += logarithms.iter().map(|ln| (ln - mean).powi(2)).sum::<f64>();
-        degrees += (logarithms.len() as f64 - 1.0).max(0.0);
-    }
-    (degrees > 0.0).then(|| (squares / degrees).sqrt().exp_m1())
-}
-
 /// By which part the slower sides took longer, on average.
 fn seen(sittings: &[Vec<Round>]) -> Option<f64> {
     let rounds = sittings.iter().flatten();
@@ -349,7 +339,11 @@ impl Calibration {
             disjoint: self.disjoint.false_verdicts,
             resampled: self.resampled.false_verdicts,
             // One kernel in which nothing is seen leaves nothing to promise.
-            smallest_change: smallest.reduce(|one, other| one.zip(other).map(|(one, other)| one.max(other))).flatten(),
+            smallest_change: smallest
+                .clone()
+                .reduce(|one, other| one.zip(other).map(|(one, other)| one.max(other)))
+                .flatten(),
+            smallest_change_at_best: smallest.flatten().reduce(f64::min),
             threshold: self.rule.threshold,
         }
     }
@@ -361,9 +355,15 @@ pub fn sentence(host: &HostCalibration) -> String {
         let at_most = false_verdicts.at_most.map_or_else(String::new, |limit| format!(" (at most {})", percent(limit)));
         format!("{} of {}{at_most}", false_verdicts.events, false_verdicts.comparisons)
     };
-    let seen = match host.smallest_change {
-        Some(change) => format!("a change of {} is found 95 times in 100", percent(change)),
-        None => "no change up to twice the speed is found 95 times in 100".to_owned(),
+    let seen = match (host.smallest_change_at_best.map(percent), host.smallest_change.map(percent)) {
+        (Some(best), Some(worst)) if best != worst => {
+            format!("a change of {best} to {worst}, by the kernel, is found 95 times in 100")
+        }
+        (_, Some(change)) => format!("a change of {change} is found 95 times in 100"),
+        (Some(best), None) => {
+            format!("a change of {best} or more, and with some kernels none, is found 95 times in 100")
+        }
+        (None, None) => "no change up to twice the speed is found 95 times in 100".to_owned(),
     };
     format!(
         "This host: {seen}; of comparisons of identical code {} were called different, of resampled ones {} (mlarun calibrate, {}, {}).",

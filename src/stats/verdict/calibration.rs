@@ -147,9 +147,15 @@ impl Resampling<'_> {
     }
 }
 
-/// The smallest of these thresholds that the host can bear, as all its kernels show: false verdicts on identical code are at most
-/// the rule's error, of all together by the upper limit of their share and of each by the share itself; and twice the threshold
-/// is found in `power` of the comparisons of each, by the lower limit. `None` where it bears none of them.
+/// The smallest of these thresholds that the host can bear, as its kernels show:
+///
+/// 1. False verdicts on identical code are at most the rule's error, of all kernels together by the upper limit of their share;
+///    and of none are they more by the lower limit.
+/// 2. Twice the threshold is found in `power` of the comparisons, by the lower limit, of every kernel whose processes spread
+///    by the threshold at most; and half of the kernels or more are so quiet. The others only see less: their comparisons end
+///    without a claim more often.
+///
+/// `None` where it bears none of them.
 ///
 /// # Errors
 /// As [`Resampling::tally`].
@@ -170,22 +176,39 @@ pub fn lowest_threshold(
 }
 
 fn bears(kernels: &[Resampling<'_>], rule: &Rule, power: f64) -> Result<bool, VerdictError> {
-    let mut all = Tally::default();
-    for kernel in kernels {
-        // What is seen least is looked at first, as it decides most often.
-        let changed = kernel.tally(rule, 2.0 * rule.threshold)?;
-        if changed.found(rule.threshold)?.at_least(LEVEL)? < power {
+    let is_quiet = |kernel: &&Resampling<'_>| spread(kernel.sittings).is_some_and(|spread| spread <= rule.threshold);
+    let quiet: Vec<&Resampling<'_>> = kernels.iter().filter(is_quiet).collect();
+    if 2 * quiet.len() < kernels.len() {
+        return Ok(false);
+    }
+    for kernel in quiet {
+        if kernel.tally(rule, 2.0 * rule.threshold)?.found(rule.threshold)?.at_least(LEVEL)? < power {
             return Ok(false);
         }
     }
+    let mut all = Tally::default();
     for kernel in kernels {
         let identical = kernel.tally(rule, 0.0)?;
-        if identical.different()?.share() > rule.error() {
+        if identical.different()?.at_least(LEVEL)? > rule.error() {
             return Ok(false);
         }
         all = all.plus(identical);
     }
     Ok(all.comparisons > 0 && all.different()?.at_most(LEVEL)? <= rule.error())
+}
+
+/// Standard deviation between the processes of one sitting, as a fraction; those that were disturbed do not count. `None` where no
+/// sitting has two.
+pub fn spread(sittings: &[Vec<Process>]) -> Option<f64> {
+    let (mut squares, mut degrees) = (0.0, 0.0);
+    for sitting in sittings {
+        let counting = sitting.iter().filter(|process| process.taints.is_empty());
+        let logarithms: Vec<f64> = counting.filter_map(Process::ln_ns).collect();
+        let mean = logarithms.iter().sum::<f64>() / logarithms.len() as f64;
+        squares += logarithms.iter().map(|ln| (ln - mean).powi(2)).sum::<f64>();
+        degrees += (logarithms.len() as f64 - 1.0).max(0.0);
+    }
+    (degrees > 0.0).then(|| (squares / degrees).sqrt().exp_m1())
 }
 
 /// Processes as rounds, two and two, sides and orders as they would have been drawn.
@@ -263,13 +286,24 @@ mod tests {
     }
 
     #[test]
-    fn one_loud_kernel_decides_for_the_host() {
+    fn half_of_the_kernels_must_be_as_quiet_as_the_threshold() {
         let rule = Rule { alpha: 0.002, ..rule() };
         let (quiet, loud) = ([sitting(100, 0.002)], [sitting(100, 0.03)]);
         let of = |sittings| Resampling { sittings, comparisons: 400, seed: 1 };
-        let lowest = lowest_threshold(&[of(&quiet), of(&loud)], &rule, &[0.005, 0.02], 0.9).unwrap();
-        assert_eq!(lowest, Some(0.02));
-        assert_eq!(lowest_threshold(&[], &rule, &[0.005], 0.9).unwrap(), None);
+        let lowest = |kernels: &[Resampling<'_>]| lowest_threshold(kernels, &rule, &[0.005, 0.02], 0.9).unwrap();
+        assert_eq!(lowest(&[of(&quiet), of(&quiet), of(&loud)]), Some(0.005));
+        assert_eq!(lowest(&[of(&quiet), of(&loud), of(&loud)]), Some(0.02));
+        assert_eq!(lowest(&[]), None);
+    }
+
+    #[test]
+    fn the_spread_is_that_within_sittings_of_processes_that_count() {
+        let process = |ns: f64, taints: &[Taint]| Process { ns: Some(ns), sm_mhz: None, taints: taints.to_vec() };
+        let two =
+            |level: f64| vec![process(level, &[]), process(level * 1.01, &[]), process(level * 9.0, &[Taint::Xid])];
+        let found = spread(&[two(1e3), two(7e3), Vec::new()]).unwrap();
+        assert!((found - 0.00706).abs() < 1e-5, "{found}");
+        assert_eq!(spread(&[vec![process(1.0, &[])]]), None);
     }
 
     #[test]
