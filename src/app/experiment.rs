@@ -124,7 +124,8 @@ impl<'a> Workspace<'a> {
         let device = &self.machine.host.device;
         let mut protocols = protocols(&self.project.conf, &experiment.protocol, device, experiment.rounds);
         protocols.clocks = self.planned_clocks(&experiment.clocks).map_err(HoldError::from)?;
-        protocols.nsight_compute = nsight(&self.project.conf, &self.machine.host);
+        protocols.nsight_compute =
+            nsight(&self.project.conf, &self.machine.host, experiment.protocol.ncu_stage.as_deref());
         protocols.timeline = trace(&self.project.conf, experiment.protocol.nsys, &self.machine.host);
         let plan = plan::plan(&experiment, &self.project.catalog, &self.setting(&protocols), self.ledger, wanted)?;
         Ok(Bench { experiment, protocols, plan })
@@ -269,7 +270,7 @@ pub(super) fn session_name(started: Timestamp) -> String {
 }
 
 /// What Nsight Compute is asked for on this host, or why it is not.
-fn nsight(conf: &Conf, host: &Host) -> Result<Nsight, String> {
+fn nsight(conf: &Conf, host: &Host, stage: Option<&str>) -> Result<Nsight, String> {
     /// The first launch after others finds caches and clocks as the following ones do.
     const WARMUP_LAUNCHES: u32 = 2;
     let nobody_looked = || "Nsight Compute was not looked for".to_owned();
@@ -277,9 +278,15 @@ fn nsight(conf: &Conf, host: &Host) -> Result<Nsight, String> {
     let gpu = host.device.gpu.as_ref().ok_or_else(nobody_looked)?;
     let mut metrics = conf.metrics.to_ask(gpu.capability());
     metrics.retain(|metric| !offer.lacks.contains(metric));
-    let protocol = |collect| NcuProtocol { version: offer.version.clone(), collect, warmup_launches: WARMUP_LAUNCHES };
+    let protocol = |collect, stage: Option<&str>| NcuProtocol {
+        version: offer.version.clone(),
+        collect,
+        warmup_launches: WARMUP_LAUNCHES,
+        stage: stage.map(str::to_owned),
+    };
     let sections = conf.metrics.sections.clone();
-    Ok(Nsight { annotation: protocol(Collect::Metrics { metrics, sections }), ncu: protocol(Collect::Full) })
+    let annotation = protocol(Collect::Metrics { metrics, sections }, None);
+    Ok(Nsight { annotation, ncu: protocol(Collect::Full, stage) })
 }
 
 /// What traces timelines on this host, Nsight Systems before CUPTI, or why nothing does.

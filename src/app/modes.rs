@@ -31,6 +31,8 @@ pub struct ProfilePlan {
     pub shape: Shape,
     /// Measure again what is already recorded.
     pub remeasure: bool,
+    /// The stage that alone is profiled in ncu mode.
+    pub stage: Option<String>,
 }
 
 impl ProfilePlan {
@@ -41,7 +43,7 @@ impl ProfilePlan {
 
     /// Plans one version of `kernel`.
     pub fn of_version(kernel: impl Into<String>, language: Language, version: Version, shape: Shape) -> ProfilePlan {
-        ProfilePlan { id: KernelId { kernel: kernel.into(), version, language }, shape, remeasure: false }
+        ProfilePlan { id: KernelId { kernel: kernel.into(), version, language }, shape, remeasure: false, stage: None }
     }
 }
 
@@ -90,6 +92,8 @@ pub enum ProfileError {
     Skipped { reason: String },
     #[error("refused: {reason}")]
     Refused { reason: String },
+    #[error("{kernel} has no stage `{stage}`; its stages are {}", stages.join(", "))]
+    NoStage { kernel: KernelId, stage: String, stages: Vec<String> },
     #[error("{0}")]
     Failed(Failure),
     #[error("interrupted")]
@@ -216,8 +220,13 @@ fn planned(
     options: Options<'_>,
 ) -> Result<(Bench, usize), ProfileError> {
     let id = KernelId { version: options.version.unwrap_or(plan.id.version), ..plan.id.clone() };
-    workspace.project.catalog.package(&id)?;
+    let package = workspace.project.catalog.package(&id)?;
+    if let Some(stage) = plan.stage.clone().filter(|stage| package.stages.iter().all(|known| known.name != *stage)) {
+        let stages = package.stages.iter().map(|stage| stage.name.clone()).collect();
+        return Err(ProfileError::NoStage { kernel: id, stage, stages });
+    }
     let mut experiment = single(workspace, id, plan.shape.clone(), mode, options.bench_runs);
+    experiment.protocol.ncu_stage.clone_from(&plan.stage);
     experiment.protocol.nsys.tool = options.tool;
     let bench = workspace.plan(experiment, wanted(plan))?;
     let subject = bench.plan.subjects.iter().position(|subject| subject.listed);

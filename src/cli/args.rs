@@ -262,6 +262,9 @@ pub struct ProfileArgs {
     /// What traces in nsys mode: nsys or cupti [default: nsys where there is one that can be used]
     #[arg(long, value_name = "TOOL")]
     pub tool: Option<TracerKind>,
+    /// The stage that alone is profiled (with --prof_type=ncu)
+    #[arg(long, value_name = "NAME")]
+    pub stage: Option<String>,
     /// Measure again what is already recorded; old results stay
     #[arg(long)]
     pub remeasure: bool,

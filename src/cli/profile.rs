@@ -36,8 +36,11 @@ pub fn run(global: &Global, args: &ProfileArgs) -> Result<Exit, CliError> {
     let shape = shape(&project, args, language, version)?;
     let mut opened = Opened::of(global, project, language.device())?;
     let interrupted = context::interruptible()?;
-    let plan =
-        ProfilePlan { remeasure: args.remeasure, ..ProfilePlan::of_version(&args.kernel, language, version, shape) };
+    let plan = ProfilePlan {
+        remeasure: args.remeasure,
+        stage: args.stage.clone(),
+        ..ProfilePlan::of_version(&args.kernel, language, version, shape)
+    };
     let (out_dir, bench_runs, tool) = (args.out_dir.as_deref(), args.bench_runs, args.tool);
     let options = Options { out_dir, version: None, bench_runs, tool };
     let mode = args.prof_type.mode();
@@ -115,7 +118,9 @@ fn profile_error(error: ProfileError) -> CliError {
         }
         ProfileError::Interrupted => CliError::Message(Exit::Interrupted, "interrupted".to_owned()),
         ProfileError::Bench(error) => bench_error(error),
-        ProfileError::Project(_) | ProfileError::Lookup(_) | ProfileError::Scope(_) => CliError::usage(error),
+        ProfileError::Project(_) | ProfileError::Lookup(_) | ProfileError::NoStage { .. } | ProfileError::Scope(_) => {
+            CliError::usage(error)
+        }
         ProfileError::Machine(_) | ProfileError::Store(_) | ProfileError::Lease(_) => CliError::host(error),
         ProfileError::Skipped { .. } | ProfileError::Failed(_) | ProfileError::Publish(_) => CliError::internal(error),
     }

@@ -103,11 +103,13 @@ fn names(list: &str) -> impl Iterator<Item = String> {
     list.lines().filter_map(|line| line.split_whitespace().next()).filter(|name| name.contains("__")).map(str::to_owned)
 }
 
-/// A list holds metrics without what is to be made of them: `dram__bytes` for `dram__bytes.sum`.
+/// A list holds metrics without what is to be made of them: `dram__bytes` for `dram__bytes.sum`. Ratios that stand for
+/// themselves (`sm__maximum_warps_per_active_cycle_pct`) are in no list.
 fn is_known(known: &BTreeSet<String>, metric: &str) -> bool {
+    let is_listed = metric.contains('.') || metric.starts_with("launch__");
     let base = metric.split('.').next().unwrap_or(metric);
     // Where a version lists none at all, nothing is known against any.
-    known.is_empty() || known.contains(metric) || known.contains(base)
+    !is_listed || known.is_empty() || known.contains(base)
 }
 
 #[cfg(test)]
@@ -145,7 +147,8 @@ mod tests {
                     dram__bytes   Counter  # of bytes\nlaunch__registers_per_thread  registers\n";
         let known: BTreeSet<String> = names(list).collect();
         assert!(is_known(&known, "dram__bytes.sum") && is_known(&known, "launch__registers_per_thread"));
-        assert!(!is_known(&known, "dram__bytes_op_read.sum"));
+        assert!(!is_known(&known, "dram__bytes_op_read.sum") && !is_known(&known, "launch__waves"));
+        assert!(is_known(&known, "sm__maximum_warps_per_active_cycle_pct"), "no list holds it");
         assert!(is_known(&BTreeSet::new(), "anything"));
     }
 

@@ -108,6 +108,8 @@ pub struct Clocks {
 pub struct ProtocolOverrides {
     pub event: EventOverrides,
     pub annotation: AnnotationOverrides,
+    /// The stage that alone is profiled in ncu mode.
+    pub ncu_stage: Option<String>,
     pub tuning: TuningOverrides,
     pub nsys: NsysOverrides,
 }

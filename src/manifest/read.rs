@@ -2,7 +2,7 @@
 
 use super::experiment::ClockPolicy;
 use super::typed::{
-    Annotation, At, Axis, Baseline, Clocks, Devlog, Event, Experiment, Listed, Manifest, Nsys, Protocol, Shapes,
+    Annotation, At, Axis, Baseline, Clocks, Devlog, Event, Experiment, Listed, Manifest, Ncu, Nsys, Protocol, Shapes,
     Target, Targets, Tuning, VersionSelector,
 };
 use crate::conf::MOST_TRACED;
@@ -325,6 +325,7 @@ impl Reader {
         let protocol = Protocol {
             event: table.get("event").and_then(|node| self.event(node)),
             annotation: table.get("annotation").and_then(|node| self.annotation(node)),
+            ncu: table.get("ncu").and_then(|node| self.ncu(node)),
             tuning: table.get("tuning").and_then(|node| self.tuning(node)),
             nsys: table.get("nsys").and_then(|node| self.nsys(node)),
         };
@@ -363,6 +364,13 @@ impl Reader {
         table.finish(&mut self.diagnostics);
         self.ordered(annotation.min_samples.as_ref(), annotation.max_samples.as_ref());
         Some(annotation)
+    }
+
+    fn ncu(&mut self, node: &Node) -> Option<Ncu> {
+        let mut table = Fields::of(node, "`[protocol.ncu]`", &mut self.diagnostics)?;
+        let ncu = Ncu { stage: table.get("stage").and_then(|node| self.text(node, "`stage`")) };
+        table.finish(&mut self.diagnostics);
+        Some(ncu)
     }
 
     fn samples(&mut self, table: &mut Fields<'_>, key: &'static str) -> Option<At<u32>> {

@@ -101,6 +101,9 @@ impl<'d> Resolver<'d> {
         let shapes = shapes::expand(effective.shapes.unwrap_or(&none), &packages, &mut self.diagnostics);
         let modes = effective.modes.map_or_else(|| vec![Mode::Annotation], |listed| self.modes(listed));
         let protocol = typed.protocol.as_ref();
+        if let Some(stage) = protocol.and_then(|protocol| protocol.ncu.as_ref()?.stage.as_ref()) {
+            self.check_stage(stage, &packages);
+        }
         Some(Experiment {
             name: experiment.name.as_ref()?.value.clone(),
             description: experiment.description.as_ref().map(|text| text.value.clone()).unwrap_or_default(),
@@ -116,6 +119,17 @@ impl<'d> Resolver<'d> {
             time_limit_s: number(&experiment.time_limit_s).unwrap_or(DEFAULT_TIME_LIMIT_S),
             devlog: devlog(typed.devlog.as_ref()),
         })
+    }
+
+    /// Every kernel must have the stage.
+    fn check_stage(&mut self, stage: &At<String>, packages: &[&Package]) {
+        let has = |package: &&&Package| package.stages.iter().any(|declared| declared.name == stage.value);
+        if let Some(package) = packages.iter().find(|package| !has(package)) {
+            let message = format!("{} has no stage `{}`", package.id, stage.value);
+            let names: Vec<&str> = package.stages.iter().map(|stage| stage.name.as_str()).collect();
+            let diagnostic = Diagnostic::error(&stage.at, message).label("profiled alone in ncu mode");
+            self.diagnostics.push(diagnostic.help(format!("its stages are {}", names.join(", "))));
+        }
     }
 
     /// Warns of what is listed twice and keeps it once.
@@ -353,6 +367,7 @@ fn overrides(typed: &typed::Protocol) -> ProtocolOverrides {
         nsys: nsys.unwrap_or_default(),
         event: event.unwrap_or_default(),
         annotation: annotation.unwrap_or_default(),
+        ncu_stage: typed.ncu.as_ref().and_then(|ncu| ncu.stage.as_ref()).map(|stage| stage.value.clone()),
         tuning: tuning.unwrap_or_default(),
     }
 }

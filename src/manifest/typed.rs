@@ -249,6 +249,7 @@ pub struct Clocks {
 pub struct Protocol {
     pub event: Option<Event>,
     pub annotation: Option<Annotation>,
+    pub ncu: Option<Ncu>,
     pub tuning: Option<Tuning>,
     pub nsys: Option<Nsys>,
 }
@@ -293,6 +294,14 @@ pub struct Annotation {
     pub min_samples: Option<At<u32>>,
     #[schemars(range(min = 3, max = 1000000))]
     pub max_samples: Option<At<u32>>,
+}
+
+/// Nsight Compute in its own mode.
+#[derive(Debug, Clone, Default, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Ncu {
+    /// The stage that alone is profiled.
+    pub stage: Option<At<String>>,
 }
 
 /// Search for the best tiling.

@@ -278,6 +278,9 @@ pub struct NcuProtocol {
     pub collect: Collect,
     /// Launches before the profiled one, not profiled.
     pub warmup_launches: u32,
+    /// The stage that alone is profiled; `None` profiles all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<String>,
 }
 
 /// What is traced in nsys mode: launches of the whole pipeline, each begun when the one before has ended.

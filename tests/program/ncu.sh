@@ -15,7 +15,7 @@ if [ "$1" = --query-metrics ]; then
     else
         # It does not know the hit rate of L1.
         printf '%s  Counter  of something\n' gpu__time_duration sm__pipe_tensor_cycles_active gpu__dram_throughput \
-            dram__bytes sm__warps_active sm__maximum_warps_per_active_cycle_pct lts__t_sector_hit_rate \
+            dram__bytes sm__warps_active lts__t_sector_hit_rate \
             l1tex__t_bytes_pipe_lsu_mem_local_op_ld l1tex__t_bytes_pipe_lsu_mem_local_op_st sm__throughput \
             gpu__compute_memory_throughput gpc__cycles_elapsed
     fi

@@ -17,7 +17,10 @@ pub const NAMES: KernelNames = KernelNames::Function;
 
 /// The worker's task for one subject or several.
 pub fn task(launchables: Vec<Launchable>, protocol: NcuProtocol, check: &Check, report: Option<String>) -> Task {
-    let profiled = |launchable| Profiled { launchable, stage: None, check: check.clone() };
+    let profiled = |launchable: Launchable| {
+        let wanted = |name: &String| launchable.pipeline.stages.iter().position(|stage| stage.name == *name);
+        Profiled { stage: protocol.stage.as_ref().and_then(wanted), launchable, check: check.clone() }
+    };
     Task::Profile { subjects: launchables.into_iter().map(profiled).collect(), protocol, report }
 }
 
