@@ -45,6 +45,7 @@ pub mod history;
 pub mod manifest;
 pub mod model;
 pub mod nightly;
+pub mod pairs;
 pub mod plan;
 pub mod profiler;
 pub mod recording;

@@ -10,7 +10,7 @@ use walkdir::WalkDir;
 const LAYERS: &[&[&str]] = &[
     &["failpoint", "model"],
     &["atomic", "diagnostic", "expr", "roofline", "stats"],
-    &["answers", "spanned", "timeline"],
+    &["answers", "pairs", "spanned", "timeline"],
     &["catalog", "conf"],
     &["manifest"],
     &["plan"],
@@ -39,7 +39,7 @@ const CONFINED: &[(&str, &[&str])] = &[
 ];
 
 /// Modules that do no I/O and know no clock and no environment.
-const PURE: &[&str] = &["expr", "history", "model", "nightly", "plan", "roofline", "stats", "timeline"];
+const PURE: &[&str] = &["expr", "history", "model", "nightly", "pairs", "plan", "roofline", "stats", "timeline"];
 
 /// Names of `std` that a pure module has no business with.
 const IMPURE: &[&str] =

@@ -184,7 +184,7 @@ fn append(opened: &Opened, bench: &Bench) -> Result<()> {
 
 pub fn position(round: u32) -> Position {
     let taken_at = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(1_760_000_000 + i64::from(round));
-    Position { taken_at, session: "20251009T085320.000Z-1".into(), round, position: 0 }
+    Position { taken_at, session: "20251009T085320.000Z-1".into(), round, position: 0, looks: None }
 }
 
 /// A measurement of the usual number of samples, around a millisecond.

@@ -121,12 +121,22 @@ impl<'a> Workspace<'a> {
     /// # Errors
     /// See [`PlanError`].
     pub fn plan(&self, experiment: Experiment, wanted: Wanted<'_>) -> Result<Bench, BenchError> {
-        let device = &self.machine.host.device;
-        let mut protocols = protocols(&self.project.conf, &experiment.protocol, device, experiment.rounds);
-        protocols.clocks = self.planned_clocks(&experiment.clocks).map_err(HoldError::from)?;
-        protocols.nsight_compute =
-            nsight(&self.project.conf, &self.machine.host, experiment.protocol.ncu_stage.as_deref());
-        protocols.timeline = trace(&self.project.conf, experiment.protocol.nsys, &self.machine.host);
+        let clocks = self.planned_clocks(&experiment.clocks).map_err(HoldError::from)?;
+        self.plan_at(experiment, clocks, &self.project.conf, wanted)
+    }
+
+    /// Plans `experiment` for these clocks, to be measured as `conf` says.
+    pub(super) fn plan_at(
+        &self,
+        experiment: Experiment,
+        clocks: ClockState,
+        conf: &Conf,
+        wanted: Wanted<'_>,
+    ) -> Result<Bench, BenchError> {
+        let mut protocols = protocols(conf, &experiment.protocol, &self.machine.host.device, experiment.rounds);
+        protocols.clocks = clocks;
+        protocols.nsight_compute = nsight(conf, &self.machine.host, experiment.protocol.ncu_stage.as_deref());
+        protocols.timeline = trace(conf, experiment.protocol.nsys, &self.machine.host);
         let plan = plan::plan(&experiment, &self.project.catalog, &self.setting(&protocols), self.ledger, wanted)?;
         Ok(Bench { experiment, protocols, plan })
     }
@@ -335,6 +345,7 @@ pub fn protocols(conf: &Conf, overrides: &ProtocolOverrides, device: &Device, ro
         verified_rows: VERIFIED_ROWS,
         verification_seed: VERIFICATION_SEED,
         clocks: ClockState::default(),
+        unlocked_threshold: None,
     }
 }
 

@@ -133,7 +133,7 @@ fn outcome(
             Outcome::Failed { kind: FailureKind::OutOfMemory, reason: reason.clone() }
         }
         // What an interrupted session left is shown too: the table says over how many processes.
-        (RunState::Fresh | RunState::Stale(Stale::Incomplete { .. }), Some(key), Some(kind)) => {
+        (RunState::Fresh | RunState::Stale(Stale::Incomplete { .. } | Stale::Beside { .. }), Some(key), Some(kind)) => {
             let records = workspace.ledger.store().get(kind, &key)?;
             if records.is_empty() {
                 not_run("its records did not check out and were set aside; run it again")

@@ -1,4 +1,5 @@
-//! Hash over the machine code of a compiled module, independent of paths, symbols and line tables.
+//! Hash over the machine code of a compiled module and the constants that it reads, independent of paths, symbols and line
+//! tables.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,10 @@ pub struct CodeError {
     pub error: object::Error,
 }
 
-/// Key over names and bytes of the code sections of `module`, whose path is for messages alone.
+/// Sections with what code reads, by how their names begin: two tables of constants make two kernels of one code.
+const DATA: [&str; 3] = [".rodata", ".data", ".nv.constant"];
+
+/// Key over names and bytes of the sections of `module` that hold code and its data; the path is for messages alone.
 ///
 /// # Errors
 /// The bytes are no object file.
@@ -22,12 +26,14 @@ pub fn code_sha256(module: &[u8], path: &Path) -> Result<Key, CodeError> {
     let fail = |error| CodeError { path: path.to_owned(), error };
     let file = object::File::parse(module).map_err(fail)?;
     let mut sections = Vec::new();
-    for section in file.sections().filter(|section| section.kind() == SectionKind::Text) {
-        let name = section.name().map_err(fail)?.to_owned();
-        sections.push((name, Key::of_bytes(section.data().map_err(fail)?)));
+    for section in file.sections() {
+        let name = section.name().map_err(fail)?;
+        if section.kind() == SectionKind::Text || DATA.iter().any(|data| name.starts_with(data)) {
+            sections.push((name.to_owned(), Key::of_bytes(section.data().map_err(fail)?)));
+        }
     }
     sections.sort();
-    Ok(Key::of("code/1", &sections))
+    Ok(Key::of("code/2", &sections))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ mod read;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use files::Files;
@@ -23,6 +23,7 @@ use names::Interner;
 use crate::diagnostic::{Diagnostic, nearest};
 use crate::model::{KernelId, Language, Version};
 
+pub use load::PACKAGE;
 pub use new_version::{NewVersionError, new_version};
 pub use package::*;
 
@@ -79,6 +80,11 @@ impl Catalog {
 
     fn versions_of(&self, language: Language, kernel: &str) -> impl DoubleEndedIterator<Item = Version> + '_ {
         self.kernels.get(&(language, kernel.to_owned())).into_iter().flat_map(|versions| versions.keys().copied())
+    }
+
+    /// The kernel whose package lies in `folder`, relative to the project's root.
+    pub fn at(&self, folder: &Path) -> Option<&KernelId> {
+        self.entries().find(|entry| entry.folder == folder).map(|entry| &entry.id)
     }
 
     /// The package of `id`.

@@ -9,7 +9,7 @@ use crate::diagnostic::nearest;
 use crate::history::Metric;
 use crate::manifest::ClockPolicy;
 use crate::model::timeline::TracerKind;
-use crate::model::{Language, Mode};
+use crate::model::{Language, Mode, Timing};
 
 /// Declarative experiments over kernels: true timings, cached results, reports and dev logs.
 ///
@@ -149,6 +149,8 @@ pub enum Command {
     Show(ShowArgs),
     /// Compare two recorded results field by field
     Diff(DiffArgs),
+    /// Measure two versions of a kernel, or two kernels, against one another until a verdict can be given
+    Compare(CompareArgs),
     /// Say why a run is fresh or stale, what was tuned for it, and where its records are
     Explain(ExplainArgs),
     /// Show a metric of a kernel over time
@@ -279,7 +281,7 @@ pub struct ProfileArgs {
 const PARAMETER: &str = "param";
 
 /// Commands whose options may be parameters of a kernel.
-const WITH_PARAMETERS: [&str; 2] = ["profile", "history"];
+const WITH_PARAMETERS: [&str; 3] = ["profile", "compare", "history"];
 
 /// Turns the `--NAME=VALUE` and `--NAME VALUE` of commands that take parameters and that are no options of ours into
 /// `--param NAME=VALUE`.
@@ -388,6 +390,53 @@ pub struct ShowArgs {
     /// Key of a run or a subject, or the first digits of it
     #[arg(value_name = "RUN")]
     pub key: String,
+}
+
+/// `mlarun compare`
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "A and B are each a kernel and a version (flash_mla:v1; flash_mla alone means its latest), the folder of a \
+package (kernels/c/mla/flash_mla_v1), or either as it was committed at a git revision (flash_mla:v1@HEAD~3). Parameters of \
+the kernels are options of the form --NAME=VALUE or --NAME VALUE, e.g. --b=32 --s=16 --t=4096.\n\n\
+Both sides run in fresh processes, in pairs whose order is drawn, and are looked at after 8, 12, 16, 24 and 32 rounds, until \
+one of FASTER, SLOWER and SAME can be said of B beside A with at most 1 false in 1,000; docs/verdicts.md explains the rule. Equal machine code is \
+not run. Nothing is taken from earlier measurements, and every sample set is kept.\n\n\
+Exit codes: 0 whatever the verdict, 4 if a side failed, 5 if a side's output is wrong, 6 for SLOWER with --fail-on-regression, \
+130 interrupted."
+)]
+pub struct CompareArgs {
+    /// The baseline
+    #[arg(value_name = "A")]
+    pub baseline: String,
+    /// The candidate
+    #[arg(value_name = "B")]
+    pub candidate: String,
+    /// Language of the kernels [default: c on a CPU, cuda on a GPU]
+    #[arg(long, value_name = "LANGUAGE")]
+    pub language: Option<Language>,
+    /// Rounds after which it ends at the latest; below 8 there is no verdict [default: as many as the last look needs]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+    /// Time after which no further round begins, e.g. 90s, 6m or 1h
+    #[arg(long, value_name = "TIME")]
+    pub budget: Option<String>,
+    /// What is judged: cold_isolated, warm_isolated or warm_batched
+    #[arg(long, value_name = "TIMING", default_value = "cold_isolated", value_parser = timing)]
+    pub timing: Timing,
+    /// Exit with 6 if B is SLOWER
+    #[arg(long)]
+    pub fail_on_regression: bool,
+    /// Refuse to start while another mlarun measures on this host, instead of waiting
+    #[arg(long)]
+    pub no_wait: bool,
+    /// A parameter of the kernels; --NAME=VALUE and --NAME VALUE mean the same (may be repeated)
+    #[arg(long = PARAMETER, value_name = "NAME=VALUE")]
+    pub parameters: Vec<String>,
+}
+
+fn timing(text: &str) -> Result<Timing, String> {
+    let named = Timing::ALL.into_iter().find(|timing| timing.name() == text);
+    named.ok_or_else(|| format!("there are {}", Timing::ALL.map(Timing::name).join(", ")))
 }
 
 /// `mlarun diff`

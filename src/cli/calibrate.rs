@@ -98,7 +98,7 @@ fn line(told: &Told, elapsed: Duration) -> Option<String> {
 }
 
 /// A time such as `6m` or `1h 30m`.
-fn budget(text: &str) -> Result<Duration, CliError> {
+pub fn budget(text: &str) -> Result<Duration, CliError> {
     let parsed = text.parse::<SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
     parsed.ok_or_else(|| CliError::usage(format!("--budget {text}: give a time such as 90s, 6m or 1h")))
 }

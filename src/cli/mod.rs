@@ -6,6 +6,7 @@ mod calibrate;
 mod carry_out;
 mod check;
 mod clocks;
+mod compare;
 mod context;
 mod device;
 mod devlog;
@@ -87,6 +88,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Some(Command::Devlog(args)) => devlog::run(global, &args),
         Some(Command::List(args)) => list::run(global, &args),
         Some(Command::Show(args)) => show::run(global, &args),
+        Some(Command::Compare(args)) => compare::run(global, &args),
         Some(Command::Diff(args)) => diff::run(global, &args),
         Some(Command::Explain(args)) => explain::run(global, &args),
         Some(Command::History(args)) => history::run(global, &args),

@@ -192,6 +192,7 @@ pub fn state(state: &RunState, subject: &SubjectState, changes: &[Change]) -> (&
         RunState::Stale(Stale::Incomplete { have, want }) => {
             ("stale", Some(format!("{have} of {} recorded", counted(want, "sample set"))))
         }
+        RunState::Stale(Stale::Beside { other }) => ("stale", Some(format!("measured anew beside {other}"))),
         RunState::Stale(Stale::Remeasure) => ("stale", Some("--remeasure".to_owned())),
         RunState::Stale(Stale::Changed { .. }) => ("stale", Some(changed(changes))),
         RunState::AfterTune if changes.is_empty() => ("after tune", Some(waits_for(subject))),

@@ -10,6 +10,7 @@ use super::output;
 use crate::execute::{Event, Observer};
 use crate::model::clocks::ClockState;
 use crate::report::numbers::{counted, duration};
+use crate::report::verdict;
 
 /// How much is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +148,10 @@ impl Observer for Progress {
                 let time = median_ns.map(|ns| format!(": {}", duration(ns))).unwrap_or_default();
                 let text = format!("measured {name}, {mode} {}/{rounds}{time}", round + 1);
                 if round + 1 == *rounds { self.note(&text) } else { self.detail(&text) }
+            }
+            Event::Looked { candidate, baseline, judgement } => {
+                let told = verdict::told(judgement);
+                self.note(&format!("{candidate} beside {baseline}, {}: {told}", counted(judgement.rounds, "round")));
             }
             Event::Retrying { name, reason } => self.line(&format!("retrying {name} once: {reason}")),
             Event::Failed { name, mode, reason } => {

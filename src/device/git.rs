@@ -1,4 +1,4 @@
-//! Revision and dirty state of the project, for a record's environment.
+//! Revision and dirty state of the project, for a record's environment; a folder of it as it was at another revision.
 //!
 //! Costs a process: ask only when something is about to be measured, so that an unchanged run never does.
 
@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::ask::{Unanswered, ask};
+use super::ask::ask;
+
+pub use super::ask::Unanswered;
 
 /// State of a working tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +35,35 @@ pub fn tree(folder: &Path, limit: Duration) -> Result<Tree, Unanswered> {
         .env_remove("GIT_WORK_TREE")
         .env_remove("GIT_INDEX_FILE");
     ask(&mut git, limit).map(|answer| parse(&answer))
+}
+
+/// Writes what `folder` (a folder of the tree that `root` is in, relative to `root`) held at `revision` to the same place below the
+/// empty folder `into`, and gives the full hash of the commit. The tree and its index stay as they are.
+///
+/// # Errors
+/// There is no git, no such revision or no such folder in it, or git takes longer than `limit` for one of its steps.
+pub fn export(root: &Path, revision: &str, folder: &str, into: &Path, limit: Duration) -> Result<String, Unanswered> {
+    let index = into.join(".index");
+    let at = |folder: &Path, arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.args(arguments)
+            .current_dir(folder)
+            .env_remove("GIT_DIR")
+            .env_remove("GIT_WORK_TREE")
+            .env("GIT_INDEX_FILE", &index);
+        ask(&mut git, limit).map(|answer| answer.trim().to_owned())
+    };
+    let git = |arguments: &[&str]| at(root, arguments);
+    let named = |what: String| git(&["rev-parse", "--verify", "--end-of-options", &what]);
+    // Newer versions of git repeat the option before their answer.
+    let hash = |answer: String| answer.lines().last().unwrap_or_default().to_owned();
+    let commit = named(format!("{revision}^{{commit}}")).map(hash)?;
+    let tree = named(format!("{commit}:./{folder}")).map(hash)?;
+    git(&["read-tree", &tree])?;
+    // In a folder of the tree it would write that folder's files alone.
+    let top = git(&["rev-parse", "--show-toplevel"])?;
+    at(Path::new(&top), &["checkout-index", "--all", "--force", &format!("--prefix={}/{folder}/", into.display())])?;
+    Ok(commit)
 }
 
 fn parse(answer: &str) -> Tree {

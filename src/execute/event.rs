@@ -4,6 +4,7 @@ use crate::model::clocks::ClockState;
 use crate::model::{KernelId, Mode, Shape};
 use crate::plan::space::TuneTarget;
 use crate::profiler::sanitizer::SanitizerTool;
+use crate::stats::verdict::Judgement;
 
 /// Names of the subject that an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +48,8 @@ pub enum Event {
     Measuring { name: Name, mode: Mode, round: u32, rounds: u32, estimate_ns: f64 },
     /// It was recorded; the median of its primary timing, where it has one.
     Measured { name: Name, mode: Mode, round: u32, rounds: u32, median_ns: Option<f64>, estimate_ns: f64 },
+    /// A comparison was looked at, and goes on unless it is decided.
+    Looked { candidate: Name, baseline: Name, judgement: Box<Judgement> },
     /// Something failed and is tried once more.
     Retrying { name: Name, reason: String },
     /// A subject, or one mode of it, has no result.

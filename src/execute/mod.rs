@@ -4,6 +4,7 @@
 //! without any of them. A failure ends what depends on it and nothing else.
 
 mod calibrate;
+mod compare;
 pub mod event;
 pub mod executor;
 mod hold;
@@ -26,13 +27,14 @@ use crate::model::record::Record;
 use crate::model::{Choices, KernelId, Key, Shape};
 use crate::plan::space::TuneTarget;
 
+pub use compare::{Contender, Met, Pace};
 pub use event::{Event, Name, Observer};
 pub use executor::{ExecuteError, Executor, ProcessExecutor, Wrapper};
 pub use hold::Holding;
 pub use ncu::{NsightCompute, Watching};
 pub use nsys::{NsightSystems, Tracers};
 pub use sanitize::Sanitizer;
-pub use session::{Outcome, RunFailure, Session, SessionError, Tools};
+pub use session::{Outcome, RunFailure, Session, SessionError, Tools, name as name_of};
 pub use tune::{Trial, TrialsError};
 
 /// Compiles stages.

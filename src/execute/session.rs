@@ -16,13 +16,14 @@ use crate::manifest::Experiment;
 use crate::model::build::{Module, StageBuild};
 use crate::model::clocks::{Reading, Telemetry};
 use crate::model::protocol::{Failure, FailureKind, GpuRequest, Launchable, PROTOCOL, Request, Task, Verification};
-use crate::model::record::{Body, Environment, Labels, Position, Record, RecordKind, StageCode};
+use crate::model::record::{Body, Environment, Labels, Looks, Position, Record, RecordKind, StageCode};
 use crate::model::{KernelId, Key, Mode, Timing};
 use crate::plan::{
-    self, BuildKeys, Facts, InstantiateError, Plan, PlanError, Prepared, RunState, Setting, Subject, SubjectState,
-    Wanted,
+    self, BuildKeys, Facts, InstantiateError, Plan, PlanError, Prepared, RunState, Setting, Stale, Subject,
+    SubjectState, Wanted,
 };
-use crate::{failpoint, profiler, stats};
+use crate::stats::verdict;
+use crate::{failpoint, pairs, profiler, stats};
 
 /// Everything outside that a session uses.
 pub struct Tools<'a> {
@@ -66,7 +67,9 @@ pub struct Session<'a> {
     /// What sanitizers found nothing in, by tool and what was launched.
     pub(super) sanitized: BTreeSet<Key>,
     /// The device before and after the last measurement.
-    seen: Option<(Reading, Reading)>,
+    pub(super) seen: Option<(Reading, Reading)>,
+    /// How the comparisons are judged that are being measured.
+    pub(super) looks: Option<Looks>,
     pub(super) build_keys: BuildKeys,
 }
 
@@ -160,6 +163,7 @@ impl<'a> Session<'a> {
             reduced: HashMap::new(),
             sanitized: BTreeSet::new(),
             seen: None,
+            looks: None,
             build_keys: BuildKeys::default(),
         }
     }
@@ -356,18 +360,33 @@ impl<'a> Session<'a> {
         code.collect::<Result<_, _>>().map_err(Stop::Subject)
     }
 
-    /// Measures group by group: subjects of one shape alternate, so that a drift of the host meets all of them.
+    /// Measures group by group: subjects of one shape take turns, so that a drift of the host meets all of them.
     fn measure_all(&mut self, plan: &Plan, arms: &[Arm]) -> Result<(), Stop> {
         let mut groups: BTreeMap<usize, Vec<&Arm>> = BTreeMap::new();
         for arm in arms {
             groups.entry(plan.subjects[arm.subject].group).or_default().push(arm);
         }
         for group in groups.values() {
-            self.measure_event(plan, group)?;
+            self.looks = self.looks_of(plan);
+            let measured = self.measure_event(plan, group);
+            self.looks = None;
+            measured?;
             self.measure_annotation(plan, group)?;
         }
         self.profile_all(plan, arms)?;
         self.trace_all(plan, arms)
+    }
+
+    /// How the comparisons of `plan` are judged, fixed here for all of them; `None` where there is none.
+    fn looks_of(&self, plan: &Plan) -> Option<Looks> {
+        let comparisons = u32::try_from(plan.pairs().count()).unwrap_or(u32::MAX);
+        (comparisons > 0).then(|| pairs::looks(&self.tools.setting.protocols.rule(comparisons)))
+    }
+
+    /// A number of the session's own for the order of the rounds of `subjects`.
+    pub(super) fn seed(&self, subjects: &[Key]) -> u64 {
+        let key = Key::of("orders/1", &(&self.tools.session, subjects));
+        key.as_bytes().iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
     }
 
     fn measure_event(&mut self, plan: &Plan, group: &[&Arm]) -> Result<(), Stop> {
@@ -378,11 +397,14 @@ impl<'a> Session<'a> {
                 left.insert(arm.subject, count);
             }
         }
-        for round in 0..rounds {
+        left = without_lonely(plan, left);
+        // Whether a round runs as listed or the other way round is drawn: a drift then cancels, and no disturbance of the host
+        // can keep step with the order.
+        let orders = verdict::orders(self.seed(&group.iter().map(|arm| arm.key).collect::<Vec<_>>()));
+        for (round, as_listed) in (0..rounds).zip(orders) {
             let mut order: Vec<&&Arm> =
                 group.iter().filter(|arm| left.get(&arm.subject).is_some_and(|&count| round < count)).collect();
-            // Alternating the order lets a slow drift cancel within every pair of rounds.
-            if round % 2 == 1 {
+            if !as_listed {
                 order.reverse();
             }
             for (position, arm) in order.into_iter().enumerate() {
@@ -441,13 +463,18 @@ impl<'a> Session<'a> {
     ) -> Result<Vec<crate::model::protocol::Line>, Stop> {
         let estimate_ns = plan.subjects[arm.subject].estimate_ns(mode) / f64::from(rounds);
         self.tell(Event::Measuring { name: arm.name.clone(), mode, round, rounds, estimate_ns });
+        self.answer(&arm.name, task)
+    }
+
+    /// What a fresh process, or a second one, answers to `task`.
+    pub(super) fn answer(&mut self, name: &Name, task: Task) -> Result<Vec<crate::model::protocol::Line>, Stop> {
         let request = self.tools.request(task);
         let before = self.look()?;
         let mut answer = self.tools.executor.execute(&request, &mut |_| {});
         if let Err(ExecuteError::Failed(failure)) = &answer
             && failure.kind.may_pass()
         {
-            self.tell(Event::Retrying { name: arm.name.clone(), reason: failure.message.clone() });
+            self.tell(Event::Retrying { name: name.clone(), reason: failure.message.clone() });
             answer = self.tools.executor.execute(&request, &mut |_| {});
         }
         // A failure may be that of the GPU: then it is no kernel's fault.
@@ -460,7 +487,7 @@ impl<'a> Session<'a> {
     }
 
     /// The host around the last measurement, which `body` is the result of.
-    fn environment(&self, body: &Body) -> Environment {
+    pub(super) fn environment(&self, body: &Body) -> Environment {
         let environment = self.tools.environment.clone();
         let Some(mut telemetry) = self.tools.telemetry.clone() else { return environment };
         (telemetry.before, telemetry.after) = self.seen.clone().unwrap_or_default();
@@ -507,11 +534,32 @@ impl<'a> Session<'a> {
     }
 
     pub(super) fn position(&self, round: u32, position: u32) -> Position {
-        Position { taken_at: self.tools.clock.now(), session: self.tools.session.clone(), round, position }
+        let (taken_at, session) = (self.tools.clock.now(), self.tools.session.clone());
+        Position { taken_at, session, round, position, looks: self.looks.clone() }
     }
 }
 
-pub(super) fn name(subject: &Subject) -> Name {
+/// Without the subjects that were to be measured anew beside another one that now cannot be measured.
+fn without_lonely(plan: &Plan, left: BTreeMap<usize, u32>) -> BTreeMap<usize, u32> {
+    let is_beside = |subject: usize| {
+        let run = plan.subjects[subject].run(Mode::Event);
+        run.is_some_and(|run| matches!(run.state, RunState::Stale(Stale::Beside { .. })))
+    };
+    let has_company = |subject: usize| {
+        let mut others = plan.pairs().filter_map(|(candidate, baseline)| match subject {
+            _ if subject == candidate => Some(baseline),
+            _ if subject == baseline => Some(candidate),
+            _ => None,
+        });
+        others.any(|other| left.contains_key(&other))
+    };
+    let mut kept = left.clone();
+    kept.retain(|subject, _| !is_beside(*subject) || has_company(*subject));
+    kept
+}
+
+/// What people call `subject`.
+pub fn name(subject: &Subject) -> Name {
     Name { id: subject.id.clone(), shape: subject.shape.clone(), label: subject.label.clone() }
 }
 

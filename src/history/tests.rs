@@ -47,7 +47,7 @@ fn record(taken_at: &str, session: &str, us: f64) -> Record {
         },
         tiling: Tiling::default(),
         code: vec![StageCode { stage: "copy".into(), code_sha256: Key::of_bytes(b"one"), resources: None }],
-        position: Position { taken_at: time(taken_at), session: session.into(), round: 0, position: 0 },
+        position: Position { taken_at: time(taken_at), session: session.into(), round: 0, position: 0, looks: None },
         environment: Environment {
             device: Device { id, memory_bytes: 1, last_level_cache_bytes: 1, cores: vec![0], gpu: None },
             peaks: None,

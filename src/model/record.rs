@@ -107,7 +107,7 @@ pub struct StageCode {
 }
 
 /// When a record was taken, and where in its session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Position {
     pub taken_at: Timestamp,
     /// One invocation of the runner.
@@ -116,6 +116,23 @@ pub struct Position {
     pub round: u32,
     /// Position within the round.
     pub position: u32,
+    /// How the session's comparisons are judged, where it makes any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub looks: Option<Looks>,
+}
+
+/// How the comparisons of a session are judged, fixed before its first round: [`Rule`](crate::stats::verdict::Rule) without what
+/// the records themselves tell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Looks {
+    /// Numbers of rounds that count after which a comparison is looked at.
+    pub after: Vec<u32>,
+    /// Level of one look.
+    pub alpha: f64,
+    /// Comparisons of the table.
+    pub comparisons: u32,
+    /// The smallest change of speed that is called, as a fraction.
+    pub threshold: f64,
 }
 
 /// The host at the time of the record.

@@ -97,7 +97,10 @@ impl Run {
 
     /// Something was measured under its key, so that its modules were compiled and its output was compared.
     fn has_records(&self) -> bool {
-        matches!(self.state, RunState::Fresh | RunState::Stale(Stale::Incomplete { .. } | Stale::Remeasure))
+        matches!(
+            self.state,
+            RunState::Fresh | RunState::Stale(Stale::Incomplete { .. } | Stale::Remeasure | Stale::Beside { .. })
+        )
     }
 }
 

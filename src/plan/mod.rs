@@ -26,6 +26,7 @@ use crate::model::build::Toolchain;
 use crate::model::clocks::ClockState;
 use crate::model::protocol::{AnnotationProtocol, EventProtocol, NcuProtocol, TimelineProtocol, TuneProtocol};
 use crate::model::{Choices, Device, DeviceKind, KernelId, Key, Mode, Peaks, Shape, Tiling, Value};
+use crate::stats::verdict::{self, Rule};
 
 pub use estimate::Estimate;
 use estimate::estimate_ns;
@@ -65,6 +66,9 @@ pub struct Protocols {
     pub verification_seed: u64,
     /// What is true of the clocks while something is measured.
     pub clocks: ClockState,
+    /// The smallest change of speed, as a fraction, that is called with unlocked clocks, where a calibration of this host found
+    /// another one than the usual 2%.
+    pub unlocked_threshold: Option<f64>,
 }
 
 /// What Nsight Compute is asked for.
@@ -106,6 +110,16 @@ impl Protocols {
             (Mode::Ncu, Err(_)) => Ok(serde_json::Value::Null),
         };
         value.expect("protocols serialise to JSON")
+    }
+
+    /// The rule by which each of `comparisons` is judged.
+    pub fn rule(&self, comparisons: u32) -> Rule {
+        let clocks = if self.clocks.held().is_some() { verdict::Clocks::Locked } else { verdict::Clocks::Unlocked };
+        let rule = Rule::new(clocks, comparisons);
+        match self.unlocked_threshold.filter(|_| clocks == verdict::Clocks::Unlocked) {
+            Some(threshold) => rule.with_threshold(threshold),
+            None => rule,
+        }
     }
 
     /// Sample sets that a measurement in `mode` needs.
@@ -280,6 +294,11 @@ pub enum Stale {
     },
     /// Asked for.
     Remeasure,
+    /// It is recorded, and measured anew in one session with what it is compared with: otherwise there is no verdict.
+    Beside {
+        /// The other one, e.g. `flash_mla v2 (c)`.
+        other: String,
+    },
 }
 
 /// A candidate beside a baseline.
@@ -515,7 +534,9 @@ impl<'a> Planner<'a> {
             .into_par_iter()
             .map_init(|| Decider::new(setting, facts, wanted), |decider, want| decider.subject(want))
             .collect::<Result<_, _>>()?;
-        Ok(Plan { subjects, comparisons: self.comparisons })
+        let mut plan = Plan { subjects, comparisons: self.comparisons };
+        plan.measure_pairs_together(setting.protocols);
+        Ok(plan)
     }
 }
 
@@ -773,6 +794,50 @@ fn skipped(mode: Mode, setting: &Setting<'_>) -> Option<String> {
 }
 
 impl Plan {
+    /// The pairs of subjects, candidate first, that are to have a verdict: both have a run in event mode.
+    pub fn pairs(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let has_run = |subject: usize| self.subjects[subject].run(Mode::Event).is_some();
+        self.comparisons.iter().filter_map(move |comparison| match comparison.baseline {
+            BaselineSubject::Subject(baseline) if has_run(comparison.candidate) && has_run(baseline) => {
+                Some((comparison.candidate, baseline))
+            }
+            _ => None,
+        })
+    }
+
+    /// Where one side of a comparison is to be measured, so is the other, for as many rounds: a verdict is made of rounds of
+    /// one session. With fewer rounds than the first look there is no verdict to be had, and what is recorded stays fresh.
+    /// What is measured again for this reason alone draws nothing else after it.
+    fn measure_pairs_together(&mut self, protocols: &Protocols) {
+        if protocols.rounds < Rule::LOOKS[0] {
+            return;
+        }
+        let is_due = |state: &RunState| matches!(state, RunState::Stale(_) | RunState::AfterTune);
+        let needs_all = |state: &RunState| matches!(state, RunState::Fresh | RunState::Stale(Stale::Incomplete { .. }));
+        let event = |subject: usize| self.subjects[subject].run(Mode::Event).map(|run| &run.state);
+        let mut beside: Vec<(usize, usize)> = Vec::new();
+        for (candidate, baseline) in self.pairs() {
+            for (one, other) in [(candidate, baseline), (baseline, candidate)] {
+                if event(one).is_some_and(needs_all) && event(other).is_some_and(is_due) {
+                    beside.push((one, other));
+                }
+            }
+        }
+        for (one, other) in beside {
+            let other = self.subjects[other].id.to_string();
+            let subject = &mut self.subjects[one];
+            let floor_ns = match &subject.state {
+                SubjectState::Ready(ready) => ready.floor_ns,
+                SubjectState::AfterTune { floor_ns, .. } => *floor_ns,
+                SubjectState::Refused { .. } => None,
+            };
+            if let Some(run) = subject.runs.iter_mut().find(|run| run.mode == Mode::Event && needs_all(&run.state)) {
+                run.state = RunState::Stale(Stale::Beside { other });
+                run.estimate_ns = estimate_ns(protocols, Mode::Event, floor_ns);
+            }
+        }
+    }
+
     /// Runs in every state, counted.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();

@@ -90,6 +90,11 @@ impl Prepared {
         self.pipeline().stages.iter().map(|stage| stage.name.as_str()).zip(self.build_keys.iter().copied()).collect()
     }
 
+    /// Key of the measurement in `mode`.
+    pub fn measurement_key(&self, setting: &Setting<'_>, mode: Mode) -> Key {
+        measurement(setting, self.subject(setting).key(), mode, &setting.protocols.material(mode)).key()
+    }
+
     /// Everything that the key of the measurement in `mode` depends on, nested keys expanded.
     pub fn explanation(&self, setting: &Setting<'_>, mode: Mode) -> serde_json::Value {
         let json =

@@ -79,7 +79,7 @@ fn record(run: &Run, second: i64, body: Body) -> Record {
         labels: Labels { id: run.id.clone(), shape: run.shape.clone(), mode: Some(run.mode) },
         tiling: run.tiling.clone(),
         code: Vec::new(),
-        position: Position { taken_at: time(second), session: "session-1".into(), round: 0, position: 0 },
+        position: Position { taken_at: time(second), session: "session-1".into(), round: 0, position: 0, looks: None },
         environment: Environment {
             device,
             peaks: run.peaks.clone(),

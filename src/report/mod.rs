@@ -2,6 +2,7 @@
 //! input gives the same bytes, with times from the records alone. Knows nothing of plan, store or devices.
 
 mod analysis;
+pub mod attribution;
 mod bottleneck;
 mod bounded;
 pub mod calibration;
@@ -16,6 +17,7 @@ mod results;
 mod sift;
 mod summary;
 mod timeline;
+pub mod verdict;
 mod verification;
 mod view;
 

@@ -83,7 +83,12 @@ pub fn change_of_speed(fraction: Option<f64>) -> String {
 
 /// Change of a rate or a percentage: `+Z%`, `-Z%`, or `0.0%`.
 pub fn change_of_rate(previous: Option<f64>, current: Option<f64>) -> String {
-    let Some(percent) = percent_number(change(previous, current)) else { return ABSENT.to_owned() };
+    signed_percent(change(previous, current))
+}
+
+/// A change as a fraction, with its sign: `+Z%`, `-Z%`, or `0.0%`.
+pub fn signed_percent(fraction: Option<f64>) -> String {
+    let Some(percent) = percent_number(fraction) else { return ABSENT.to_owned() };
     let number = fixed(Some(percent), 1);
     match () {
         () if number == "0.0" => "0.0%".to_owned(),

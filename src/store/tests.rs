@@ -33,7 +33,7 @@ fn record(number: u64, second: i64) -> Record {
         },
         tiling: Tiling::default(),
         code: Vec::new(),
-        position: Position { taken_at: at(second), session: "s-1".into(), round: 0, position: 0 },
+        position: Position { taken_at: at(second), session: "s-1".into(), round: 0, position: 0, looks: None },
         environment: environment(),
         body: Body::Event(SampleSet {
             warmup_launches: 10,
