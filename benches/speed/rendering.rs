@@ -58,7 +58,7 @@ fn input(opened: &Opened) -> Input {
     let comparisons = (0..RECORDS)
         .map(|index| Comparison { run: index, name: "previous".into(), baseline: baseline(index) })
         .collect();
-    Input { experiment: "many".into(), runs, comparisons }
+    Input { experiment: "many".into(), runs, comparisons, host: None }
 }
 
 fn run(environment: &Environment, index: usize) -> Run {

@@ -177,6 +177,9 @@ impl Workspace<'_> {
         let there = Workspace { project: side.project, ..*self };
         let experiment = single(&there, side.id.clone(), shape.clone(), Mode::Event, Some(1));
         let mut bench = there.plan_at(experiment, held.state, &self.project.conf, WANTED)?;
+        // The host's calibration lies where the results go, whatever place or time the sources are of.
+        let host = self.host_calibration(&held.state).map_err(BenchError::from)?;
+        bench.protocols.unlocked_threshold = host.map(|host| host.threshold);
         let subject = bench.plan.subjects.iter().find(|subject| subject.listed);
         if let Some(SubjectState::Refused { reason }) = subject.map(|subject| &subject.state) {
             return Err(CompareError::Refused { name: side.id.to_string(), reason: reason.clone() });

@@ -28,6 +28,7 @@ use crate::model::record::Environment;
 use crate::model::timeline::{Tracer, TracerKind};
 use crate::plan::space::SearchLimits;
 use crate::plan::{self, Estimate, Nsight, Plan, PlanError, Protocols, Setting, Trace, Wanted};
+use crate::store::calibrations::CalibrationsError;
 
 /// Rows that a verification compares at the run's own shape, at most.
 const VERIFIED_ROWS: u64 = 4096;
@@ -79,6 +80,8 @@ pub enum BenchError {
     Session(#[from] SessionError),
     #[error(transparent)]
     Clocks(#[from] HoldError),
+    #[error(transparent)]
+    Calibration(#[from] CalibrationsError),
 }
 
 /// The host's clock; counts from when it was made.
@@ -134,11 +137,18 @@ impl<'a> Workspace<'a> {
         wanted: Wanted<'_>,
     ) -> Result<Bench, BenchError> {
         let mut protocols = protocols(conf, &experiment.protocol, &self.machine.host.device, experiment.rounds);
-        protocols.clocks = clocks;
+        self.at_clocks(&mut protocols, clocks)?;
         protocols.nsight_compute = nsight(conf, &self.machine.host, experiment.protocol.ncu_stage.as_deref());
         protocols.timeline = trace(conf, experiment.protocol.nsys, &self.machine.host);
         let plan = plan::plan(&experiment, &self.project.catalog, &self.setting(&protocols), self.ledger, wanted)?;
         Ok(Bench { experiment, protocols, plan })
+    }
+
+    /// Has `protocols` measure at these clocks, and judge as this host's calibration at them allows.
+    fn at_clocks(&self, protocols: &mut Protocols, clocks: ClockState) -> Result<(), CalibrationsError> {
+        protocols.clocks = clocks;
+        protocols.unlocked_threshold = self.host_calibration(&clocks)?.map(|host| host.threshold);
+        Ok(())
     }
 
     /// How long what the plan has left to do will take, roughly.
@@ -163,7 +173,7 @@ impl<'a> Workspace<'a> {
             };
             if held.state != protocols.clocks {
                 // What was planned for other clocks is not what can be measured now.
-                protocols.clocks = held.state;
+                self.at_clocks(&mut protocols, held.state)?;
                 plan = plan::plan(&experiment, &self.project.catalog, &self.setting(&protocols), self.ledger, wanted)?;
             }
         }

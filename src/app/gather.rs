@@ -15,6 +15,7 @@ use crate::plan::{
 use crate::report::{Baseline, Comparison, Input, Outcome, Run, Sifted, StageCost, sift};
 use crate::roofline::Cost;
 use crate::store::StoreError;
+use crate::store::calibrations::CalibrationsError;
 
 /// A report's input, with the way back to the plan.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub enum GatherError {
     Instantiate(#[from] InstantiateError),
     #[error(transparent)]
     Recorded(#[from] RecordedError),
+    #[error(transparent)]
+    Calibration(#[from] CalibrationsError),
 }
 
 /// Everything that the reports of `bench` show, its records read and checked.
@@ -52,7 +55,12 @@ pub enum GatherError {
 pub fn gather(workspace: &Workspace<'_>, bench: &Bench, failures: &[RunFailure]) -> Result<Gathered, GatherError> {
     let builds = BuildKeys::default();
     let mut gathered = Gathered {
-        input: Input { experiment: bench.experiment.name.clone(), runs: Vec::new(), comparisons: Vec::new() },
+        input: Input {
+            experiment: bench.experiment.name.clone(),
+            runs: Vec::new(),
+            comparisons: Vec::new(),
+            host: workspace.host_calibration(&bench.protocols.clocks)?,
+        },
         subjects: Vec::new(),
         runs: HashMap::new(),
     };

@@ -10,6 +10,7 @@ use crate::atomic::{self, Durability};
 use crate::catalog::LookupError;
 use crate::conf::{self, ConfError};
 use crate::manifest::Baseline;
+use crate::model::clocks::ClockState;
 use crate::model::record::RecordKind;
 use crate::model::{KernelId, Key, Tiling};
 use crate::plan::space::targets;
@@ -18,6 +19,7 @@ use crate::recording::{
     Area, Call, HostEntry, RecordedBackend, Recorder, Recording, RecordingError, Replayer, SessionEntry,
 };
 use crate::report::{RenderError, devlog, template_texts};
+use crate::store::calibrations;
 use crate::store::{Entry, StoreError};
 
 /// What a session is bound to instead of to the host alone.
@@ -86,6 +88,14 @@ pub fn record(workspace: &Workspace<'_>, bench: &Bench, call: Call, recorder: &R
     for baseline in &bench.experiment.baselines {
         if let Baseline::File(path) = baseline {
             recorder.file(Area::Project, &project.root, &inside(project, path)?)?;
+        }
+    }
+    // Clocks that are only preferred may turn out to be the GPU's own.
+    let planned = bench.protocols.clocks;
+    for clocks in [planned, ClockState::Observed].into_iter().skip(usize::from(planned == ClockState::Observed)) {
+        let judged = calibrations::judged_file(&workspace.sittings_folder(&clocks));
+        if judged.is_file() {
+            recorder.file(Area::Results, &project.out, &relative(&judged, &project.out)?)?;
         }
     }
     record_kernels(project, bench, recorder)?;

@@ -13,10 +13,12 @@ use super::progress::Progress;
 use super::run::{acquire, bench_error, failure_exit};
 use crate::app::{CompareError, Compared, Control, FoundSide, Pair, Side, SideError, single_shot_shape};
 use crate::execute::Pace;
+use crate::model::calibration::HostCalibration;
 use crate::model::record::Format;
 use crate::model::{DeviceKind, Language, Shape};
 use crate::pairs::Standing;
 use crate::report::attribution::attribution;
+use crate::report::calibration::sentence;
 use crate::report::numbers::{change_of_speed, duration};
 use crate::report::verdict;
 use crate::stats::verdict::Verdict;
@@ -59,13 +61,16 @@ pub fn run(global: &Global, args: &CompareArgs) -> Result<Exit, CliError> {
         shape: shape.clone(),
     };
     let pace = Pace { rounds: args.rounds.unwrap_or(Pace::default().rounds), budget, timing: args.timing };
-    let compared = opened.workspace().compare(std::slice::from_ref(&pair), &pace, &mut control);
+    let workspace = opened.workspace();
+    let compared = workspace.compare(std::slice::from_ref(&pair), &pace, &mut control);
     drop((progress, lease));
     let compared = compared.map_err(compare_error)?;
     let [compared] = &compared[..] else { unreachable!("one pair was asked for") };
+    let clocks = workspace.calibration_clocks().map_err(super::calibrate::sitting_error)?;
+    let host = workspace.host_calibration(&clocks).map_err(CliError::host)?;
     match global.json {
-        true => output::json(&data(&pair, compared))?,
-        false => output::text(&text(args, &pair, compared))?,
+        true => output::json(&data(&pair, compared, host.as_ref()))?,
+        false => output::text(&text(args, &pair, compared, host.as_ref()))?,
     }
     Ok(exit(compared, args).and(if interrupted.load(Ordering::Relaxed) { Exit::Interrupted } else { Exit::Success }))
 }
@@ -132,7 +137,7 @@ fn called(side: &Side<'_>) -> String {
     format!("{}{revision}", side.id)
 }
 
-fn text(args: &CompareArgs, pair: &Pair<'_>, compared: &Compared) -> String {
+fn text(args: &CompareArgs, pair: &Pair<'_>, compared: &Compared, host: Option<&HostCalibration>) -> String {
     let key = |of: fn(&(crate::model::Key, crate::model::Key)) -> crate::model::Key| {
         compared.keys.as_ref().map(|keys| format!(", record {}", of(keys).short())).unwrap_or_default()
     };
@@ -167,6 +172,7 @@ fn text(args: &CompareArgs, pair: &Pair<'_>, compared: &Compared) -> String {
         lines.push(format!("note       {what} before the last look"));
     }
     lines.extend(differences(compared).into_iter().map(|difference| format!("differs    {difference}")));
+    lines.extend(host.filter(|_| compared.standing.judged().is_some()).map(sentence));
     lines.push(String::new());
     lines.join("\n")
 }
@@ -178,7 +184,7 @@ fn differences(compared: &Compared) -> Vec<String> {
     records.map(|(candidate, baseline)| attribution(baseline, candidate)).unwrap_or_default()
 }
 
-fn data(pair: &Pair<'_>, compared: &Compared) -> Json {
+fn data(pair: &Pair<'_>, compared: &Compared, host: Option<&HostCalibration>) -> Json {
     let side = |side: &Side<'_>, key: Option<crate::model::Key>| {
         json!({ "kernel": side.id.kernel, "version": side.id.version, "language": side.id.language,
                 "revision": side.revision, "key": key })
@@ -202,6 +208,7 @@ fn data(pair: &Pair<'_>, compared: &Compared) -> Json {
         "candidate_ns": effect.map(|effect| effect.candidate_ns),
         "judged": judged,
         "remarks": verdict::remarks(&compared.standing),
+        "host": host,
         "cut_short": compared.cut_short,
         "failure": compared.failure.as_ref().map(|failed| json!({
             "name": failed.name.to_string(), "reason": failed.failure.message,

@@ -198,5 +198,6 @@ pub fn bench_error(error: BenchError) -> CliError {
         BenchError::Session(SessionError::Plan(error)) => CliError::usage(error),
         BenchError::Session(error @ (SessionError::Journal(_) | SessionError::Lost(_))) => CliError::host(error),
         BenchError::Clocks(error) => CliError::host(error),
+        BenchError::Calibration(error) => CliError::host(error),
     }
 }

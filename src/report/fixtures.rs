@@ -231,5 +231,5 @@ pub fn input() -> Input {
         against(1, "flash_mla", 5),
         against(2, "flash_mla", 5),
     ];
-    Input { experiment: "var6_sweep".into(), runs, comparisons }
+    Input { experiment: "var6_sweep".into(), runs, comparisons, host: None }
 }

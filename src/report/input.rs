@@ -1,5 +1,6 @@
 //! What a report is made of: plain data that the composer gathers from plan, store and catalogue. No arithmetic, no text.
 
+use crate::model::calibration::HostCalibration;
 use crate::model::protocol::FailureKind;
 use crate::model::record::Record;
 use crate::model::{DeviceId, KernelId, Mode, Peaks, Shape, Tiling};
@@ -14,6 +15,8 @@ pub struct Input {
     pub runs: Vec<Run>,
     /// In the manifest's order of baselines; the first one of a run fills its exact table.
     pub comparisons: Vec<Comparison>,
+    /// What the host's verdicts are worth at the clocks of the experiment, where it was calibrated.
+    pub host: Option<HostCalibration>,
 }
 
 /// One point of the experiment.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::analysis::{Analysis, run_name};
+use super::calibration::sentence;
 use super::input::{Comparison, Input, Outcome, Run};
 use super::numbers::{ABSENT, SAME_CODE, TimeUnit, cell, change_of_time, counted, gb_per_s, percent_of, three_digits};
 use super::timeline;
@@ -114,7 +115,7 @@ pub(super) fn experiment(input: &Input, analyses: &[Option<Analysis<'_>>]) -> Ex
         baselines: comparison_tables(input, analyses),
         missing: missing(input, analyses),
         problems: input.runs.iter().filter_map(problem).collect(),
-        contexts: unique(records().map(context)),
+        contexts: unique(records().map(context)).into_iter().chain(input.host.as_ref().map(sentence)).collect(),
         peaks: unique(input.runs.iter().filter_map(peaks)),
         taken: taken(records()),
     }

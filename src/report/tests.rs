@@ -44,7 +44,7 @@ fn a_gpu_profile_shows_counters_and_lets_them_decide() {
     let counters = Counters::Counted(counters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
     run.outcome =
         Outcome::Measured(vec![annotation_record(&run, 0, &[("latent", 900.0), ("project", 500.0)], &counters)]);
-    let input = Input { experiment: "one".into(), runs: vec![run], comparisons: vec![] };
+    let input = Input { experiment: "one".into(), runs: vec![run], comparisons: vec![], host: None };
     insta::assert_snapshot!("gpu_profile", profile(&input, 0));
 }
 
@@ -148,7 +148,7 @@ fn records_that_do_not_fit_are_errors() {
     let error = |outcome: Outcome| {
         let mut run = run("flash_mla", 1, 1, Mode::Event);
         run.outcome = outcome;
-        let input = Input { experiment: "bad".into(), runs: vec![run], comparisons: vec![] };
+        let input = Input { experiment: "bad".into(), runs: vec![run], comparisons: vec![], host: None };
         match Report::new(&input, &thresholds) {
             Err(ReportError::Analysis(error)) => error,
             other => panic!("{other:?}"),

@@ -199,12 +199,17 @@ pub fn export(path: &Path, sittings: &[Sitting]) -> Result<(), CalibrationsError
     written.map_err(|error| CalibrationsError::Io { path: path.to_owned(), error })
 }
 
+/// Where what the sittings of `folder` show is kept.
+pub fn judged_file(folder: &Path) -> PathBuf {
+    folder.join(JUDGED)
+}
+
 /// Keeps what the sittings of `folder` show, in place of what they showed before.
 ///
 /// # Errors
 /// It cannot be written.
 pub fn save_judged(folder: &Path, host: &HostCalibration) -> Result<(), CalibrationsError> {
-    let path = folder.join(JUDGED);
+    let path = judged_file(folder);
     let written = envelope::encode(CALIBRATION, host)
         .map_err(std::io::Error::from)
         .and_then(|text| atomic::write(&path, &text, Durability::Synced));
@@ -216,7 +221,7 @@ pub fn save_judged(folder: &Path, host: &HostCalibration) -> Result<(), Calibrat
 /// # Errors
 /// There is something, and it cannot be read.
 pub fn judged(folder: &Path) -> Result<Option<HostCalibration>, CalibrationsError> {
-    let path = folder.join(JUDGED);
+    let path = judged_file(folder);
     match fs::read(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(CalibrationsError::Io { path, error }),

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use mlarun::store::calibrations::{judged, save_judged};
 use serde_json::Value as Json;
 
 use crate::fake_gpu::Lab;
-use crate::project::Project;
+use crate::project::{MANIFEST, Project, package};
 
 /// Gives `project` the packages that a calibration runs, in this language.
 fn with_packages(project: &Project, language: &str) {
@@ -120,4 +121,51 @@ fn what_was_gathered_is_judged_and_kept_in_short() {
     let json: Json = serde_json::from_str(&json.out).expect("JSON");
     assert_eq!((&json["sittings"], &json["kernels"][0]["processes"]), (&2.into(), &32.into()));
     elsewhere.mlarun(&["calibrate", "--judge", "none.jsonl"]).expect(2).says("none.jsonl: No such file");
+}
+
+#[test]
+fn a_calibration_is_quoted_by_reports_and_lowers_the_threshold_of_comparisons() {
+    let project = Project::new();
+    with_packages(&project, "c");
+    let calibrate = ["calibrate", "--device", "cpu", "--processes", "1", "--identical", "--comparisons", "10"];
+    project.mlarun(&calibrate).expect(0).prints("This host: no change up to twice the speed is found 95 times in 100");
+    // As one would find it that had seen more.
+    let found = project.files("out/store/calibrations").into_iter().find(|path| path.ends_with("judged.json"));
+    let folder = project.path("out/store/calibrations").join(found.expect("judged").parent().expect("a folder"));
+    let host = judged(&folder).expect("readable").expect("judged");
+    assert_eq!(host.threshold, 0.02);
+    let host = mlarun::model::calibration::HostCalibration { threshold: 0.0075, ..host };
+    save_judged(&folder, &host).expect("written");
+
+    project.kernel("copy", 1);
+    project.edit(
+        &format!("{}/copy.c", package("copy", 1)),
+        "i += STEP)",
+        "i += STEP) /* as before, and then once more */\n        y[AT(row, i)] = 0.0f,",
+    );
+    project.edit(
+        MANIFEST,
+        r#"modes   = ["event"]"#,
+        "versions = \"all\"\nbaselines = [\"previous\"]\nmodes   = [\"event\"]",
+    );
+    project.mlarun(&[MANIFEST, "--device", "cpu", "--record", "call.recording"]).expect(0);
+    let records = project.files("out/store/records/event");
+    assert!(!records.is_empty());
+    for record in records {
+        let record = project.read(&format!("out/store/records/event/{}", record.display()));
+        assert!(record.contains("\"threshold\": 0.0075"), "{record}");
+    }
+    let report = project.read("out/experiments/rows/report.md");
+    assert!(report.contains("This host: no change up to twice the speed is found"), "{report}");
+    // A replay has it from the recording.
+    let elsewhere = Project::new();
+    let recording = project.path("call.recording").display().to_string();
+    elsewhere.mlarun(&["--replay", &recording, "--out", "replayed"]).expect(0);
+    assert_eq!(elsewhere.read("replayed/experiments/rows/report.md"), report);
+    // What cannot be read is no calibration that was never made.
+    std::fs::write(folder.join("judged.json"), "{}").expect("spoilt");
+    let ended = project.mlarun(&["plan", MANIFEST, "--device", "cpu"]).expect(3);
+    ended.says("judged.json").says("`mlarun calibrate --judge` makes it again");
+    project.mlarun(&["calibrate", "--device", "cpu", "--judge", "--comparisons", "10"]).expect(0);
+    project.mlarun(&["plan", MANIFEST, "--device", "cpu"]).expect(0);
 }
