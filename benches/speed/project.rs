@@ -154,7 +154,12 @@ fn append(opened: &Opened, bench: &Bench) -> Result<()> {
             for run in &subject.runs {
                 let (Some(key), Some(kind)) = (run.key, RecordKind::of_mode(run.mode)) else { continue };
                 for round in 0..subject.sets_to_take(run.mode, bench.protocols.rounds(run.mode)).unwrap_or(0) {
-                    let labels = Labels { id: subject.id.clone(), shape: subject.shape.clone(), mode: Some(run.mode) };
+                    let labels = Labels {
+                        id: subject.id.clone(),
+                        shape: subject.shape.clone(),
+                        mode: Some(run.mode),
+                        origin: None,
+                    };
                     let record = Record {
                         kind,
                         key,

@@ -72,7 +72,7 @@ fn run(environment: &Environment, index: usize) -> Run {
         key: subject,
         subject,
         material: serde_json::Value::Null,
-        labels: Labels { id: id.clone(), shape: shape.clone(), mode: Some(Mode::Event) },
+        labels: Labels { id: id.clone(), shape: shape.clone(), mode: Some(Mode::Event), origin: None },
         tiling: Tiling::default(),
         code: Vec::new(),
         position: position(0),

@@ -21,6 +21,7 @@ use super::modes::single;
 use super::project::Project;
 use crate::device::clocks::ClocksError;
 use crate::execute::{Contender, Event, Met, Pace, RunFailure, SessionError, TrialsError};
+use crate::manifest;
 use crate::model::protocol::{Failure, FailureKind};
 use crate::model::record::Record;
 use crate::model::{KernelId, Key, Mode, Shape};
@@ -34,7 +35,7 @@ pub struct Side<'a> {
     /// Whose catalogue the kernel is looked up in; another one than the workspace's for sources of another place or time.
     pub project: &'a Project,
     pub id: KernelId,
-    /// Commit that the sources are of, where they are not the working tree's.
+    /// Commit that the sources are of, or the name of what else they are from, where they are not the working tree's.
     pub revision: Option<String>,
 }
 
@@ -94,9 +95,22 @@ impl Workspace<'_> {
         pace: &Pace,
         control: &mut Control<'_>,
     ) -> Result<Vec<Compared>, CompareError> {
-        let clocks =
-            crate::manifest::Clocks { policy: crate::manifest::ClockPolicy::Prefer, sm_mhz: None, mem_mhz: None };
-        let held = match self.hold_clocks(&clocks, control) {
+        let clocks = manifest::Clocks { policy: manifest::ClockPolicy::Prefer, sm_mhz: None, mem_mhz: None };
+        self.compare_at(&clocks, pairs, pace, control)
+    }
+
+    /// The same at the clocks that are asked for.
+    ///
+    /// # Errors
+    /// As [`Workspace::compare`].
+    pub fn compare_at(
+        &self,
+        clocks: &manifest::Clocks,
+        pairs: &[Pair<'_>],
+        pace: &Pace,
+        control: &mut Control<'_>,
+    ) -> Result<Vec<Compared>, CompareError> {
+        let held = match self.hold_clocks(clocks, control) {
             Err(HoldError::Clocks(ClocksError::Interrupted)) => return Err(CompareError::Interrupted),
             held => held.map_err(BenchError::from)?,
         };

@@ -37,7 +37,11 @@ pub enum HistoryError {
 /// The store fails, or nothing is recorded of what is asked for: which part of it leaves nothing is said.
 pub fn history(ledger: &Ledger, followed: &Followed<'_>) -> Result<Vec<Record>, HistoryError> {
     let entries = select(ledger.store().ls()?, followed)?;
-    Ok(ledger.store().read(&entries)?)
+    let mut records = ledger.store().read(&entries)?;
+    // What was measured of another commit or of a pinned build stands beside the working tree's in its session; it is no part of
+    // what became of that.
+    records.retain(|record| record.labels.origin.is_none());
+    Ok(records)
 }
 
 /// The rows that `followed` means, narrowed step by step, so that an empty step can be named.

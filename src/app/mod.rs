@@ -13,6 +13,7 @@ mod history;
 mod ledger;
 mod machine;
 pub mod modes;
+pub mod nightly;
 pub mod pin;
 mod project;
 mod publish;

@@ -300,6 +300,12 @@ fn is_of(material: &BuildMaterial, hashes: &BTreeSet<Key>) -> bool {
 }
 
 impl Pin {
+    /// What its sources are called where they were measured: their commit, or the pin where there is none that has just them.
+    pub fn origin(&self) -> String {
+        let commit = self.git_revision.clone().filter(|_| self.git_dirty == Some(false));
+        commit.unwrap_or_else(|| format!("pin {} {}", self.name, self.key.short()))
+    }
+
     /// The pinned kernels as a project, whose results go where those of `project` go. Every file of it is checked.
     ///
     /// # Errors

@@ -32,8 +32,8 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 all well (runs skipped with a reason included), 1 internal error, 2 bad command \
-line or manifest, 3 the host lacks something, 4 some runs failed (the rest is kept), 5 a kernel is wrong, 7 a \
-checked file is stale, 130 interrupted.";
+line or manifest, 3 the host lacks something, 4 some runs failed (the rest is kept), 5 a kernel is wrong, 6 a \
+regression was found and failing on it was asked for, 7 a checked file is stale, 130 interrupted.";
 
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
@@ -155,6 +155,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Show a metric of a kernel over time
     History(HistoryArgs),
+    /// Measure experiments against a pinned build within a budget of time, and raise alarms
+    Nightly(NightlyArgs),
     /// Keep the kernels as they are now, to be measured beside later ones
     Pin(PinArgs),
     /// Look after recorded results and caches
@@ -492,6 +494,57 @@ pub struct HistoryArgs {
     /// A parameter of the shape; --NAME=VALUE and --NAME VALUE mean the same (may be repeated)
     #[arg(long = PARAMETER, value_name = "NAME=VALUE")]
     pub parameters: Vec<String>,
+}
+
+/// `mlarun nightly`
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "What an end interrupted goes first, then what one session suspects, what is stale, what was undecided, and \
+what is oldest. An alarm needs two sessions. The alarm hook gets the alarms as JSON on standard input and MLARUN_ALARMS, \
+MLARUN_NIGHT and MLARUN_REPORT; the alive hook MLARUN_EVENT (begun, ended or failed), MLARUN_NIGHT and, at the end, MLARUN_EXIT. \
+Both are commands for /bin/sh and have a minute."
+)]
+pub struct NightlyArgs {
+    /// Experiment manifests
+    #[arg(value_name = "MANIFEST", required = true)]
+    pub manifests: Vec<PathBuf>,
+    /// Time that the night may take, e.g. 3h or 90m
+    #[arg(long, value_name = "TIME", default_value = "3h", value_parser = budget)]
+    pub budget: jiff::SignedDuration,
+    /// Pinned build to measure against (`mlarun pin`)
+    #[arg(long, value_name = "NAME", default_value = crate::app::pin::DEFAULT_PIN)]
+    pub pin: String,
+    /// Exit with 6 while an alarm stands
+    #[arg(long)]
+    pub fail_on_regression: bool,
+    /// Folder for report.md, report.json and report.xml (JUnit) [default: out/nightly/NIGHT]
+    #[arg(long, value_name = "FOLDER")]
+    pub report: Option<PathBuf>,
+    /// Command that is called with new alarms; where it fails, the next night tries again
+    #[arg(long, value_name = "COMMAND")]
+    pub alarm_hook: Option<String>,
+    /// Command that is called when a night begins and when it ends
+    #[arg(long, value_name = "COMMAND")]
+    pub alive_hook: Option<String>,
+    /// Also bring the experiments' reports and the dev logs up to date
+    #[arg(long)]
+    pub devlog: bool,
+    /// Override a manifest key in all of them (may be repeated)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+    /// Only subjects for which this holds, e.g. 'version == "v2" && s == 16'
+    #[arg(long, value_name = "EXPRESSION")]
+    pub only: Option<String>,
+    /// Refuse to start while another mlarun measures on this host, instead of waiting
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+fn budget(text: &str) -> Result<jiff::SignedDuration, String> {
+    let budget: Option<jiff::SignedDuration> = text.parse().ok();
+    budget
+        .filter(|budget| budget.is_positive())
+        .ok_or_else(|| "a time is a number with h, m or s, e.g. 3h or 90m".to_owned())
 }
 
 /// `mlarun pin`

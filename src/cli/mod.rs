@@ -16,6 +16,7 @@ mod explain;
 mod history;
 mod list;
 mod new_version;
+mod nightly;
 mod output;
 mod pin;
 mod plan;
@@ -92,6 +93,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Some(Command::Diff(args)) => diff::run(global, &args),
         Some(Command::Explain(args)) => explain::run(global, &args),
         Some(Command::History(args)) => history::run(global, &args),
+        Some(Command::Nightly(args)) => nightly::run(global, &args),
         Some(Command::Pin(args)) => pin::run(global, &args),
         Some(Command::Cache(args)) => cache::run(global, &args),
         Some(Command::Device(args)) => device::run(global, &args),

@@ -20,7 +20,7 @@ pub struct Contender {
     pub name: Name,
     pub prepared: Prepared,
     pub code: Vec<StageCode>,
-    /// Commit of its sources, where they are not the working tree's.
+    /// Commit of its sources, or the pinned build that they are from, where they are not the working tree's.
     pub revision: Option<String>,
     launchable: Launchable,
     labels: Labels,
@@ -205,16 +205,17 @@ impl Session<'_> {
         let lines = self.answer(&name, task)?;
         let body = Body::Event(profiler::event::collect(&lines).map_err(Stop::Subject)?);
         let mut environment = self.environment(&body);
-        if contender.revision.is_some() {
-            environment.git_revision.clone_from(&contender.revision);
-            environment.git_dirty = Some(false);
+        if let Some(revision) = &contender.revision {
+            // What the working tree is says nothing of them.
+            environment.git_revision = is_commit(revision).then(|| revision.clone());
+            environment.git_dirty = is_commit(revision).then_some(false);
         }
         let record = Record {
             kind: RecordKind::Event,
             key: contender.prepared.measurement_key(&setting, mode),
             subject: contender.subject(self),
             material: contender.prepared.explanation(&setting, mode),
-            labels: contender.labels.clone(),
+            labels: Labels { origin: contender.revision.clone(), ..contender.labels.clone() },
             tiling: contender.prepared.tiling.clone(),
             code: contender.code.clone(),
             position: self.position(round, position),
@@ -227,6 +228,11 @@ impl Session<'_> {
         self.tell(Event::Measured { name, mode, round, rounds, median_ns, estimate_ns: 0.0 });
         Ok(record)
     }
+}
+
+/// Whether it is the whole hash of a commit.
+fn is_commit(revision: &str) -> bool {
+    revision.len() >= 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Whether the last of these rounds is one after which the rule looks.

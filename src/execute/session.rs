@@ -564,7 +564,7 @@ pub fn name(subject: &Subject) -> Name {
 }
 
 pub(super) fn labels(subject: &Subject, mode: Option<Mode>) -> Labels {
-    Labels { id: subject.id.clone(), shape: subject.shape.clone(), mode }
+    Labels { id: subject.id.clone(), shape: subject.shape.clone(), mode, origin: None }
 }
 
 pub(super) fn builds(prepared: &Prepared) -> Vec<StageBuild> {

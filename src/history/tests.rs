@@ -44,6 +44,7 @@ fn record(taken_at: &str, session: &str, us: f64) -> Record {
             id: KernelId { kernel: "copy".into(), version: Version(1), language: Language::Cuda },
             shape: Shape([("s".to_owned(), Value::Int(4))].into()),
             mode: Some(Mode::Event),
+            origin: None,
         },
         tiling: Tiling::default(),
         code: vec![StageCode { stage: "copy".into(), code_sha256: Key::of_bytes(b"one"), resources: None }],

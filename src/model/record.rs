@@ -30,6 +30,9 @@ pub struct Labels {
     pub shape: Shape,
     /// The mode, for measurements.
     pub mode: Option<Mode>,
+    /// Where its sources are from, if not from the working tree: a commit, or a pinned build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
 }
 
 /// Kind of a record; the name of its folder.

@@ -40,7 +40,7 @@ fn set(kernel: &str, session: &str, (round, place): (u32, u32), at: i64, us: f64
         key: Key::of_bytes(kernel.as_bytes()),
         subject: Key::of_bytes(kernel.as_bytes()),
         material: serde_json::json!({ "subject": { "launches": [{ "grid": [1, 1, 1] }], "buffers": [{ "dims": [8] }] } }),
-        labels: Labels { id, shape: Shape::default(), mode: Some(Mode::Event) },
+        labels: Labels { id, shape: Shape::default(), mode: Some(Mode::Event), origin: None },
         tiling: Tiling::default(),
         code: vec![StageCode { stage: "s".into(), code_sha256: Key::of_bytes(kernel.as_bytes()), resources: None }],
         position: Position {

@@ -76,7 +76,7 @@ fn record(run: &Run, second: i64, body: Body) -> Record {
         key: Key::of("example/1", &(run.id.to_string(), run.shape.to_string(), run.mode)),
         subject: Key::of("subject/1", &(run.id.to_string(), run.shape.to_string())),
         material: serde_json::Value::Null,
-        labels: Labels { id: run.id.clone(), shape: run.shape.clone(), mode: Some(run.mode) },
+        labels: Labels { id: run.id.clone(), shape: run.shape.clone(), mode: Some(run.mode), origin: None },
         tiling: run.tiling.clone(),
         code: Vec::new(),
         position: Position { taken_at: time(second), session: "session-1".into(), round: 0, position: 0, looks: None },

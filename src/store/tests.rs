@@ -30,6 +30,7 @@ fn record(number: u64, second: i64) -> Record {
             id: KernelId { kernel: "flash_mla".into(), version: Version(1), language: Language::C },
             shape: Shape([("s".to_owned(), Value::Int(4))].into()),
             mode: Some(Mode::Event),
+            origin: None,
         },
         tiling: Tiling::default(),
         code: Vec::new(),

@@ -16,6 +16,7 @@ mod input;
 mod interrupt;
 mod kills;
 mod lease;
+mod nightly;
 mod nsight;
 mod pins;
 mod profile;
