@@ -1,14 +1,18 @@
 //! From plan and records to what a report is made of.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
 
 use super::experiment::{Bench, Workspace};
 use super::recorded::{self, RecordedError, Results, recorded};
 use crate::execute::RunFailure;
 use crate::model::protocol::FailureKind;
+use crate::model::record::Record;
 use crate::model::record::RecordKind;
-use crate::model::{Mode, Tiling};
+use crate::model::{Mode, Tiling, Timing};
+use crate::pairs::{self, Standing, Unjudged};
 use crate::plan::{
     self, BaselineSubject, BuildKeys, InstantiateError, Prepared, RunState, Stale, Subject, SubjectState,
 };
@@ -60,12 +64,15 @@ pub fn gather(workspace: &Workspace<'_>, bench: &Bench, failures: &[RunFailure])
             runs: Vec::new(),
             comparisons: Vec::new(),
             host: workspace.host_calibration(&bench.protocols.clocks)?,
+            gone: Vec::new(),
         },
         subjects: Vec::new(),
         runs: HashMap::new(),
     };
     let setting = workspace.setting(&bench.protocols);
     let root = setting.root();
+    // Event records as they were taken: what does not count in a run's time may be a dropped round of its verdict.
+    let mut taken: HashMap<usize, Vec<Record>> = HashMap::new();
     for (index, subject) in bench.plan.subjects.iter().enumerate() {
         let tiling = tiling(subject);
         let prepared = match &tiling {
@@ -77,7 +84,7 @@ pub fn gather(workspace: &Workspace<'_>, bench: &Bench, failures: &[RunFailure])
         };
         for run in &subject.runs {
             let (outcome, left_out) = match outcome(workspace, subject, run, failures)? {
-                Outcome::Measured(records) => match sift(records) {
+                Outcome::Measured(records) => match sift(kept(records, run.mode, index, &mut taken)) {
                     Sifted::Valid { records, left_out } => (Outcome::Measured(records), left_out),
                     Sifted::Invalid { reason } => (Outcome::Failed { kind: FailureKind::Invalid, reason }, None),
                 },
@@ -99,8 +106,16 @@ pub fn gather(workspace: &Workspace<'_>, bench: &Bench, failures: &[RunFailure])
             });
         }
     }
-    add_comparisons(&mut gathered, bench)?;
+    add_comparisons(&mut gathered, bench, &taken)?;
     Ok(gathered)
+}
+
+/// `records`, those of event mode also copied into `taken`.
+fn kept(records: Vec<Record>, mode: Mode, subject: usize, taken: &mut HashMap<usize, Vec<Record>>) -> Vec<Record> {
+    if mode == Mode::Event {
+        taken.insert(subject, records.clone());
+    }
+    records
 }
 
 fn tiling(subject: &Subject) -> Option<Tiling> {
@@ -153,8 +168,15 @@ fn outcome(
     })
 }
 
-fn add_comparisons(gathered: &mut Gathered, bench: &Bench) -> Result<(), RecordedError> {
-    let mut files: HashMap<&Path, Results> = HashMap::new();
+fn add_comparisons(
+    gathered: &mut Gathered,
+    bench: &Bench,
+    taken: &HashMap<usize, Vec<Record>>,
+) -> Result<(), RecordedError> {
+    /// A record that is dated later than this from now was taken by a clock that was wrong.
+    const TOLERANCE: SignedDuration = SignedDuration::from_hours(24);
+    let horizon = Timestamp::now().saturating_add(TOLERANCE).unwrap_or(Timestamp::MAX);
+    let mut files: BTreeMap<&Path, Results> = BTreeMap::new();
     for comparison in &bench.plan.comparisons {
         if let BaselineSubject::Recorded(path) = &comparison.baseline
             && !files.contains_key(path.as_path())
@@ -164,9 +186,28 @@ fn add_comparisons(gathered: &mut Gathered, bench: &Bench) -> Result<(), Recorde
         // A tracer's times are compared with none.
         for run in bench.plan.subjects[comparison.candidate].runs.iter().filter(|run| run.mode != Mode::Nsys) {
             let Some(candidate) = gathered.run(comparison.candidate, run.mode) else { continue };
+            let mut standing = Standing::Unjudged(match (run.mode, &comparison.baseline) {
+                (_, BaselineSubject::Recorded(_)) => Unjudged::File,
+                (_, BaselineSubject::None { .. }) => Unjudged::NoBaseline,
+                (Mode::Event, _) => Unjudged::Failed,
+                _ => Unjudged::OtherMode,
+            });
             let baseline = match &comparison.baseline {
                 BaselineSubject::Subject(subject) => match gathered.run(*subject, run.mode) {
-                    Some(index) => Baseline::Run(index),
+                    Some(index) => {
+                        let is_measured = |run: usize| matches!(gathered.input.runs[run].outcome, Outcome::Measured(_));
+                        if run.mode == Mode::Event
+                            && let Some(candidates) = taken.get(&comparison.candidate)
+                            && let Some(baselines) = taken.get(subject)
+                        {
+                            let found = pairs::compare(candidates, baselines, Timing::ColdIsolated, horizon);
+                            // One that has failed, or is invalid as a whole, has no verdict whatever its older rounds say.
+                            if is_measured(candidate) && is_measured(index) {
+                                standing = found;
+                            }
+                        }
+                        Baseline::Run(index)
+                    }
                     None => Baseline::Missing { reason: format!("it is not run in mode {}", run.mode) },
                 },
                 BaselineSubject::Recorded(path) => {
@@ -174,8 +215,13 @@ fn add_comparisons(gathered: &mut Gathered, bench: &Bench) -> Result<(), Recorde
                 }
                 BaselineSubject::None { reason } => Baseline::Missing { reason: reason.clone() },
             };
-            gathered.input.comparisons.push(Comparison { run: candidate, name: comparison.name.clone(), baseline });
+            let name = comparison.name.clone();
+            gathered.input.comparisons.push(Comparison { run: candidate, name, baseline, standing });
         }
     }
+    for (path, results) in &files {
+        gathered.input.gone.extend(recorded::gone(results, path, &gathered.input.runs));
+    }
+    pairs::correct_table(gathered.input.comparisons.iter_mut().map(|comparison| &mut comparison.standing));
     Ok(())
 }

@@ -28,6 +28,8 @@ pub struct Published {
     pub devlogs: Vec<PathBuf>,
     /// Runs whose clocks slipped too often for a result.
     pub invalid: usize,
+    /// Comparisons that ended with SLOWER, and runs of baselines that have no result now.
+    pub regressions: usize,
 }
 
 /// Something could not be written; the records it would show are safe in the store.
@@ -85,6 +87,7 @@ pub fn publish_experiment(
     }
     published.devlogs = devlogs::write(workspace, bench, &gathered, &report, &renderer, add_devlogs)?;
     published.invalid = gathered.input.runs.iter().filter(|run| is_invalid(&run.outcome).is_some()).count();
+    published.regressions = gathered.input.regressions();
     if failures.is_empty() && published.invalid == 0 {
         stamp::write(workspace, bench)?;
     } else {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::manifest::{self, Experiment};
 use crate::model::record::Format;
 use crate::model::{DeviceId, KernelId, Mode, Shape};
-use crate::report::{Baseline, RESULTS_FORMAT, Recorded, Run};
+use crate::report::{Baseline, Gone, Outcome, RESULTS_FORMAT, Recorded, Run};
 use crate::roofline::Cost;
 
 /// The part of results.json that a comparison needs.
@@ -41,6 +41,11 @@ pub enum RecordedError {
     Io { path: PathBuf, error: std::io::Error },
     #[error("baseline {}: {error}; name a results.json that mlarun wrote", path.display())]
     Json { path: PathBuf, error: serde_json::Error },
+    #[error(
+        "baseline {}: it has no run in common with this experiment (kernel, version, language, mode and shape): name another \
+         file, or run the experiment that it came from", path.display()
+    )]
+    NoOverlap { path: PathBuf },
     #[error("baseline {}: its format is {major}, and this program reads {}", path.display(), RESULTS_FORMAT.major)]
     Newer { path: PathBuf, major: u32 },
 }
@@ -68,7 +73,47 @@ pub fn check_baselines(experiment: &Experiment) -> Result<(), RecordedError> {
         manifest::Baseline::File(path) => Some(path),
         _ => None,
     });
-    files.into_iter().try_for_each(|path| read(path).map(drop))
+    for path in files {
+        let results = read(path)?;
+        if !results.runs.iter().any(|run| is_of(run, experiment)) {
+            return Err(RecordedError::NoOverlap { path: path.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// Whether `experiment` has a run like this one; what its shapes leave open may have any value.
+fn is_of(run: &RunResult, experiment: &Experiment) -> bool {
+    let is_selected = experiment.language == run.id.language
+        && experiment.modes.contains(&run.mode)
+        && experiment
+            .kernels
+            .iter()
+            .any(|kernels| kernels.kernel == run.id.kernel && kernels.versions.contains(&run.id.version));
+    let agrees = |shape: &Shape| {
+        shape.0.iter().all(|(name, value)| run.shape.get(name).is_none_or(|recorded| recorded == value))
+    };
+    is_selected && experiment.shapes.iter().any(agrees)
+}
+
+/// What `results`, read from `path`, measured in the modes of `runs` and these have no result of.
+pub(super) fn gone(results: &Results, path: &Path, runs: &[Run]) -> Vec<Gone> {
+    let measured = results.runs.iter().filter(|run| run.whole.is_some());
+    let of_a_mode = measured.filter(|old| runs.iter().any(|run| run.mode == old.mode));
+    let baseline = path.display().to_string();
+    of_a_mode
+        .filter_map(|old| {
+            let now = runs.iter().find(|run| run.id == old.id && run.shape == old.shape && run.mode == old.mode);
+            let reason = match now.map(|run| &run.outcome) {
+                Some(Outcome::Measured(_)) => return None,
+                Some(Outcome::Failed { reason, .. } | Outcome::Skipped { reason }) => reason.clone(),
+                None if runs.iter().any(|run| run.id == old.id) => "not a shape of this experiment".to_owned(),
+                None => "not a kernel of this experiment; one that was renamed counts as gone".to_owned(),
+            };
+            let run = format!("{} {} at {}", old.mode, old.id, old.shape);
+            Some(Gone { baseline: baseline.clone(), run, reason })
+        })
+        .collect()
 }
 
 /// The result of the same kernel, version, shape and mode as `run`; missing where `results`, read from `path`, has none.

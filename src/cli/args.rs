@@ -116,6 +116,9 @@ pub struct RunArgs {
     /// Add this device's blocks to the dev logs under docs/kernels
     #[arg(long)]
     pub devlog_add: bool,
+    /// Exit with 6 if a comparison ends with SLOWER, or a baseline from a file holds a run that has no result now
+    #[arg(long)]
+    pub fail_on_regression: bool,
     /// Also write all that is met outside mlarun (files, host, compilers, workers' answers) to a new file, for a replay
     /// elsewhere or a bug report; names of host and user are left out
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dry_run", "replay"])]

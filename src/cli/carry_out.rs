@@ -30,11 +30,12 @@ pub struct Sources<'a> {
 pub struct How {
     pub fail_fast: bool,
     pub devlog_add: bool,
+    pub fail_on_regression: bool,
 }
 
 impl How {
     pub fn of(args: &RunArgs) -> How {
-        How { fail_fast: args.fail_fast, devlog_add: args.devlog_add }
+        How { fail_fast: args.fail_fast, devlog_add: args.devlog_add, fail_on_regression: args.fail_on_regression }
     }
 }
 
@@ -71,7 +72,13 @@ pub fn carry_out(
             .map_err(publish_error)?;
     summarise(global, opened, &finished.bench, &finished.outcome, &published)?;
     let invalid = if published.invalid > 0 { Exit::RunsFailed } else { Exit::Success };
-    Ok(exit(&finished.bench.plan, &finished.outcome, interrupted).and(invalid))
+    let is_worse = how.fail_on_regression && published.regressions > 0;
+    let gate = if is_worse { Exit::Regression } else { Exit::Success };
+    if is_worse {
+        let count = counted(published.regressions, "comparison");
+        say(global, &format!("regression: {count} SLOWER, or with a baseline that has no result now; see the report"));
+    }
+    Ok(exit(&finished.bench.plan, &finished.outcome, interrupted).and(invalid).and(gate))
 }
 
 /// Says what was found damaged and set aside.

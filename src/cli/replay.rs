@@ -44,7 +44,7 @@ pub fn run(global: &Global, file: &Path) -> Result<Exit, CliError> {
             file.display()
         )));
     }
-    let how = How { fail_fast: call.fail_fast, devlog_add: call.devlog_add };
+    let how = How { fail_fast: call.fail_fast, devlog_add: call.devlog_add, fail_on_regression: false };
     let interrupted = context::interruptible()?;
     carry_out(global, Sources { opened: &opened, lease: None, tape }, bench, wanted, how, &interrupted)
 }

@@ -70,7 +70,12 @@ fn one(global: &Global, args: &RunArgs, manifest: &Path, interrupted: &Arc<Atomi
     let recorder = args.record.as_deref().map(|file| recorder(file, &opened.project)).transpose()?;
     let counts = bench.plan.counts();
     let is_complete = counts.to_do() == 0 && counts.refused == 0;
-    if is_complete && recorder.is_none() && !args.devlog_add && app::is_published(&opened.workspace(), &bench) {
+    if is_complete
+        && recorder.is_none()
+        && !args.devlog_add
+        && !args.fail_on_regression
+        && app::is_published(&opened.workspace(), &bench)
+    {
         say(
             global,
             &format!(

@@ -57,6 +57,8 @@ pub enum Unjudged {
     OtherMode,
     /// The baseline is a number in a file.
     File,
+    /// There is nothing to compare with.
+    NoBaseline,
     /// One of the two failed.
     Failed,
     /// The records' times cannot be judged by the rule that they name.
@@ -70,6 +72,7 @@ impl std::fmt::Display for Unjudged {
             Unjudged::NewerBaseline => "the two were measured in different sessions, the baseline after the candidate",
             Unjudged::NotPlanned => "they were measured by a version of mlarun that fixed no looks beforehand",
             Unjudged::OtherMode => "verdicts are made in event mode",
+            Unjudged::NoBaseline => "there is no baseline",
             Unjudged::File => "the baseline comes from a file",
             Unjudged::Failed => "one of the two failed",
             Unjudged::Rule => "the records name a rule that is none",

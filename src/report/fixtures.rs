@@ -14,7 +14,9 @@ use crate::model::record::{
 use crate::model::{
     DType, Device, DeviceId, DeviceKind, KernelId, Key, Language, Mode, Peaks, Shape, Tiling, Timing, Value, Version,
 };
+use crate::pairs::{Judged, Standing, Unjudged};
 use crate::roofline::Cost;
+use crate::stats::verdict::{Clocks, Process, Round, Rule, judge};
 
 /// The embedded templates.
 pub fn renderer() -> Renderer {
@@ -216,11 +218,17 @@ pub fn input() -> Input {
         annotation("mla_var6_plus", 1, 1, &stages),
         skipped,
     ];
-    let against = |run, name: &str, index| Comparison { run, name: name.to_owned(), baseline: Baseline::Run(index) };
+    let against = |run: usize, name: &str, index| Comparison {
+        run,
+        name: name.to_owned(),
+        baseline: Baseline::Run(index),
+        standing: Standing::Unjudged(if run == 7 { Unjudged::OtherMode } else { Unjudged::OtherSession }),
+    };
     let missing = |run, reason: &str| Comparison {
         run,
         name: "previous".to_owned(),
         baseline: Baseline::Missing { reason: reason.to_owned() },
+        standing: Standing::Unjudged(Unjudged::NoBaseline),
     };
     let comparisons = vec![
         missing(0, "v0 is the base version"),
@@ -231,5 +239,25 @@ pub fn input() -> Input {
         against(1, "flash_mla", 5),
         against(2, "flash_mla", 5),
     ];
-    Input { experiment: "var6_sweep".into(), runs, comparisons, host: None }
+    Input { experiment: "var6_sweep".into(), runs, comparisons, gone: Vec::new(), host: None }
+}
+
+/// The same with the comparison of v2 with v1 at the first shape judged from eight rounds of these times, in microseconds.
+pub fn judged_input(candidate_us: f64, baseline_us: f64) -> Input {
+    let mut input = input();
+    let side = |us: f64, round: u32| Process {
+        ns: Some(1e3 * us * (1.0 + f64::from(round * 7 % 5) * 1e-4)),
+        sm_mhz: None,
+        taints: Vec::new(),
+    };
+    let round = |round: u32| Round {
+        candidate: side(candidate_us, round),
+        baseline: side(baseline_us, round + 1),
+        candidate_first: round.is_multiple_of(2),
+    };
+    let rounds: Vec<Round> = (0..8).map(round).collect();
+    let judgement = judge(&rounds, &Rule::new(Clocks::Locked, 1)).expect("eight rounds");
+    let judged = Judged { session: "session-1".into(), timing: Timing::ColdIsolated, judgement };
+    input.comparisons[2].standing = Standing::Judged(Box::new(judged));
+    input
 }

@@ -4,7 +4,9 @@ use crate::model::calibration::HostCalibration;
 use crate::model::protocol::FailureKind;
 use crate::model::record::Record;
 use crate::model::{DeviceId, KernelId, Mode, Peaks, Shape, Tiling};
+use crate::pairs::Standing;
 use crate::roofline::Cost;
+use crate::stats::verdict::Verdict;
 
 /// An experiment with the outcome of each of its runs.
 #[derive(Debug, Clone)]
@@ -17,6 +19,29 @@ pub struct Input {
     pub comparisons: Vec<Comparison>,
     /// What the host's verdicts are worth at the clocks of the experiment, where it was calibrated.
     pub host: Option<HostCalibration>,
+    /// What baselines from files hold and the experiment does not.
+    pub gone: Vec<Gone>,
+}
+
+impl Input {
+    /// Comparisons that ended with SLOWER, and runs of baselines that have no result now.
+    pub fn regressions(&self) -> usize {
+        let is_slower = |comparison: &&Comparison| {
+            comparison.standing.judged().is_some_and(|judged| judged.judgement.verdict == Verdict::Slower)
+        };
+        self.comparisons.iter().filter(is_slower).count() + self.gone.len()
+    }
+}
+
+/// A run of a baseline's file without a counterpart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gone {
+    /// The file.
+    pub baseline: String,
+    /// The run, as people call it.
+    pub run: String,
+    /// What became of it here.
+    pub reason: String,
 }
 
 /// One point of the experiment.
@@ -60,6 +85,8 @@ pub enum Outcome {
 /// A run beside one of its baselines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
+    /// The verdict, corrected for the table that all comparisons of the experiment are.
+    pub standing: Standing,
     /// Index into [`Input::runs`].
     pub run: usize,
     /// Name of the baseline as the manifest has it, e.g. `previous` or `flash_mla`.

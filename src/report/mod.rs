@@ -28,7 +28,7 @@ mod tests;
 
 pub use analysis::AnalysisError;
 pub use bottleneck::{Bottleneck, Diagnosis, Evidence, diagnose};
-pub use input::{Baseline, Comparison, Input, Outcome, Recorded, Run, StageCost};
+pub use input::{Baseline, Comparison, Gone, Input, Outcome, Recorded, Run, StageCost};
 pub use render::{RenderError, Renderer, template_texts};
 pub use results::RESULTS_FORMAT;
 pub use sift::{Sifted, sift};

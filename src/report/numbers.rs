@@ -98,7 +98,7 @@ pub fn signed_percent(fraction: Option<f64>) -> String {
 }
 
 /// `to / from - 1`; `None` where either is missing or not positive.
-fn change(from: Option<f64>, to: Option<f64>) -> Option<f64> {
+pub(super) fn change(from: Option<f64>, to: Option<f64>) -> Option<f64> {
     let (from, to) = (from.filter(|value| *value > 0.0)?, to.filter(|value| *value > 0.0)?);
     Some(to / from - 1.0)
 }

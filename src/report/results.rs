@@ -9,10 +9,12 @@ use serde::Serialize;
 use super::analysis::{Analysis, Part};
 use super::bottleneck::Diagnosis;
 use super::input::{Baseline, Comparison, Input, Outcome, Run};
-use super::view::comparable;
+use super::verdict;
+use super::view::{as_judged, comparable};
 use crate::model::protocol::{Counters, FailureKind, Verification};
 use crate::model::record::Format;
 use crate::model::{DeviceId, KernelId, Key, Mode, Peaks, Shape, Tiling, Timing};
+use crate::pairs::{Judged, Standing, Unjudged};
 use crate::roofline::Cost;
 use crate::stats::Summary;
 
@@ -25,6 +27,16 @@ struct Results<'a> {
     experiment: &'a str,
     runs: Vec<RunResult<'a>>,
     comparisons: Vec<ComparisonResult<'a>>,
+    /// What baselines from files hold and the experiment does not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    gone: Vec<GoneResult<'a>>,
+}
+
+#[derive(Serialize)]
+struct GoneResult<'a> {
+    baseline: &'a str,
+    run: &'a str,
+    reason: &'a str,
 }
 
 #[derive(Serialize)]
@@ -131,6 +143,24 @@ struct ComparisonResult<'a> {
     reason: Option<String>,
     /// Baseline's time over the run's: above 1 the run is faster.
     speed_ratio: Option<f64>,
+    /// `FASTER`, `SLOWER`, `SAME`, `INCONCLUSIVE`, `INVALID`, `same code`, or `none` where there is a ratio alone.
+    verdict: &'static str,
+    /// Why there is a ratio alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unjudged: Option<Unjudged>,
+    /// Change of speed that the rounds agree with at the level of the verdict, as fractions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interval: Option<Bounds>,
+    /// The verdict with all that it was made from; times in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    judged: Option<&'a Judged>,
+}
+
+#[derive(Serialize)]
+struct Bounds {
+    low: f64,
+    high: f64,
+    level: f64,
 }
 
 /// results.json of `input`, whose analyses are `analyses`, by index; ends with a line break.
@@ -140,6 +170,11 @@ pub(super) fn json(input: &Input, analyses: &[Option<Analysis<'_>>]) -> String {
         experiment: &input.experiment,
         runs: input.runs.iter().zip(analyses).map(|(run, analysis)| run_result(run, analysis.as_ref())).collect(),
         comparisons: comparisons(input, analyses),
+        gone: input
+            .gone
+            .iter()
+            .map(|gone| GoneResult { baseline: &gone.baseline, run: &gone.run, reason: &gone.reason })
+            .collect(),
     };
     let mut text = serde_json::to_string_pretty(&results).expect("every map of the results has strings for keys");
     text.push('\n');
@@ -203,8 +238,10 @@ fn comparisons<'a>(input: &'a Input, analyses: &[Option<Analysis<'_>>]) -> Vec<C
     let result = |comparison: &'a Comparison| {
         let current = analyses.get(comparison.run).and_then(Option::as_ref);
         let compared = match current {
-            Some(current) => comparable(input, analyses, &comparison.baseline, current)
-                .map(|previous| previous.whole.ns / current.whole.ns),
+            Some(current) => comparable(input, analyses, &comparison.baseline, current).map(|previous| {
+                let (previous, current) = as_judged(previous, current, &comparison.standing);
+                previous.whole.ns / current.whole.ns
+            }),
             None => Err("the run itself has no numbers".to_owned()),
         };
         ComparisonResult {
@@ -216,9 +253,22 @@ fn comparisons<'a>(input: &'a Input, analyses: &[Option<Analysis<'_>>]) -> Vec<C
             },
             speed_ratio: compared.as_ref().ok().copied().filter(|ratio| ratio.is_finite()),
             reason: compared.err(),
+            verdict: verdict::word(&comparison.standing),
+            unjudged: match &comparison.standing {
+                Standing::Unjudged(why) => Some(*why),
+                Standing::SameCode | Standing::Judged(_) => None,
+            },
+            interval: bounds(&comparison.standing),
+            judged: comparison.standing.judged(),
         }
     };
     input.comparisons.iter().map(result).collect()
+}
+
+fn bounds(standing: &Standing) -> Option<Bounds> {
+    let judgement = &standing.judged()?.judgement;
+    let (low, high) = judgement.interval()?;
+    Some(Bounds { low, high, level: 1.0 - judgement.rule.alpha })
 }
 
 /// One line of results.csv: one time of one run, or a run without any.
@@ -249,15 +299,40 @@ struct Line<'a> {
     roofline_fraction: Option<f64>,
     bottleneck: Option<&'a str>,
     reason: Option<&'a str>,
+    /// Of a line that compares: its metric is `vs <baseline>`, and its time the one that the verdict was made from.
+    verdict: Option<&'a str>,
+    baseline_ns: Option<f64>,
+    change: Option<f64>,
+    change_low: Option<f64>,
+    change_high: Option<f64>,
 }
 
-/// results.csv: a line for each timing (event) or stage and their sum (annotation), and for each run without numbers.
+/// results.csv: a line for each timing (event) or stage and their sum (annotation), for each run without numbers, and for each
+/// comparison.
 pub(super) fn csv(input: &Input, analyses: &[Option<Analysis<'_>>]) -> Result<String, csv::Error> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for (run, analysis) in input.runs.iter().zip(analyses) {
         for line in lines(run, analysis.as_ref()) {
             writer.serialize(line)?;
         }
+    }
+    for comparison in &input.comparisons {
+        let Some(current) = analyses.get(comparison.run).and_then(Option::as_ref) else { continue };
+        let Ok(previous) = comparable(input, analyses, &comparison.baseline, current) else { continue };
+        let (previous, current) = as_judged(previous, current, &comparison.standing);
+        let metric = format!("vs {}", comparison.name);
+        let (old, new) = (previous.whole.ns, current.whole.ns);
+        let bounds = bounds(&comparison.standing);
+        writer.serialize(Line {
+            metric: &metric,
+            median_ns: Some(new),
+            verdict: (current.run.mode == Mode::Event).then(|| verdict::word(&comparison.standing)),
+            baseline_ns: Some(old),
+            change: Some(old / new - 1.0).filter(|change| change.is_finite()),
+            change_low: bounds.as_ref().map(|bounds| bounds.low),
+            change_high: bounds.as_ref().map(|bounds| bounds.high),
+            ..empty_line(current.run)
+        })?;
     }
     let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
     Ok(String::from_utf8(bytes).expect("every cell was a string"))
@@ -335,5 +410,10 @@ fn empty_line(run: &Run) -> Line<'_> {
         roofline_fraction: None,
         bottleneck: None,
         reason: problem(&run.outcome).1,
+        verdict: None,
+        baseline_ns: None,
+        change: None,
+        change_low: None,
+        change_high: None,
     }
 }

@@ -1,20 +1,22 @@
 //! View of a whole experiment: the names and finished texts that the template `experiment.md.hbs` may use. No I/O.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use super::analysis::{Analysis, run_name};
 use super::calibration::sentence;
-use super::input::{Comparison, Input, Outcome, Run};
+use super::input::{Baseline, Comparison, Gone, Input, Outcome, Run};
 use super::numbers::{ABSENT, SAME_CODE, TimeUnit, cell, change_of_time, counted, gb_per_s, percent_of, three_digits};
 use super::timeline;
+use super::verdict;
 use super::view::{
-    Previous, basis, clocks, company, comparable, is_above_roofline, is_deterministic, mend_roofline, peak_source,
-    taken,
+    Previous, as_judged, basis, clocks, company, comparable, is_above_roofline, is_deterministic, mend_roofline,
+    peak_source, taken, verdict_remarks,
 };
 use crate::model::Mode;
 use crate::model::record::Record;
+use crate::stats::verdict::{Judgement, Verdict};
 
 /// Everything that an experiment's template can name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -29,6 +31,11 @@ pub(super) struct ExperimentView {
     pub results: Vec<ResultTable>,
     pub baselines: Vec<ComparisonTable>,
     pub missing: Vec<MissingRow>,
+    /// How many comparisons ended with which verdict; empty without any.
+    pub verdicts: String,
+    /// Number of runs that baselines hold and the experiment does not, with its noun; empty without any.
+    pub gone_count: String,
+    pub gone: Vec<GoneRow>,
     pub problems: Vec<ProblemRow>,
     pub contexts: Vec<String>,
     pub peaks: Vec<String>,
@@ -68,6 +75,8 @@ pub(super) struct ComparisonTable {
     pub rows: Vec<ComparisonRow>,
     /// Rows whose two sides were measured in different circumstances, and which.
     pub differences: Vec<String>,
+    /// What is said of verdicts.
+    pub remarks: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -79,6 +88,16 @@ pub(super) struct ComparisonRow {
     pub previous: String,
     pub current: String,
     pub change: String,
+    /// Its word; absent in a mode that has no verdicts.
+    pub verdict: String,
+    pub interval: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct GoneRow {
+    pub run: String,
+    pub baseline: String,
+    pub reason: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -114,6 +133,9 @@ pub(super) fn experiment(input: &Input, analyses: &[Option<Analysis<'_>>]) -> Ex
         results: Mode::ALL.into_iter().filter_map(|mode| result_table(mode, analyses)).collect(),
         baselines: comparison_tables(input, analyses),
         missing: missing(input, analyses),
+        verdicts: verdicts(input),
+        gone_count: if input.gone.is_empty() { String::new() } else { counted(input.gone.len(), "run") },
+        gone: input.gone.iter().map(gone).collect(),
         problems: input.runs.iter().filter_map(problem).collect(),
         contexts: unique(records().map(context)).into_iter().chain(input.host.as_ref().map(sentence)).collect(),
         peaks: unique(input.runs.iter().filter_map(peaks)),
@@ -208,11 +230,14 @@ fn comparison_table(
     let pairs: Vec<_> = named
         .filter_map(|comparison| {
             let current = analyses.get(comparison.run)?.as_ref().filter(|current| current.run.mode == mode)?;
-            Some((comparable(input, analyses, &comparison.baseline, current).ok()?, current))
+            let previous = comparable(input, analyses, &comparison.baseline, current).ok()?;
+            let (previous, current) = as_judged(previous, current, &comparison.standing);
+            Some((previous, current, comparison))
         })
         .collect();
-    let unit = TimeUnit::of_column(pairs.iter().flat_map(|(previous, current)| [previous.whole.ns, current.whole.ns]));
-    let row = |(previous, current): &(Previous<'_>, &Analysis<'_>)| ComparisonRow {
+    let unit =
+        TimeUnit::of_column(pairs.iter().flat_map(|(previous, current, _)| [previous.whole.ns, current.whole.ns]));
+    let row = |(previous, current, comparison): &(Previous<'_>, Analysis<'_>, &Comparison)| ComparisonRow {
         kernel: kernel(current.run),
         version: current.run.id.version.to_string(),
         shape: cell(&current.run.label.to_string()),
@@ -223,16 +248,53 @@ fn comparison_table(
             true => SAME_CODE.to_owned(),
             false => change_of_time(Some(previous.whole.ns), Some(current.whole.ns)),
         },
+        verdict: if mode == Mode::Event { verdict::word(&comparison.standing).to_owned() } else { ABSENT.to_owned() },
+        interval: comparison.standing.judged().map_or(ABSENT.to_owned(), |judged| verdict::interval(&judged.judgement)),
     };
     let rows: Vec<_> = pairs.iter().map(row).collect();
-    let differ = |(previous, current): &(Previous<'_>, &Analysis<'_>)| {
+    let differ = |(previous, current, _): &(Previous<'_>, Analysis<'_>, &Comparison)| {
         let differences = previous.differences.join(", ");
         (!differences.is_empty())
             .then(|| format!("{} and its baseline differ in {differences}", cell(&run_name(current.run))))
     };
     let differences = pairs.iter().filter_map(differ).collect();
+    let remark = |(_, current, comparison): &(Previous<'_>, Analysis<'_>, &Comparison)| {
+        // Where nothing is unusual the row says it all.
+        let is_plain = matches!(comparison.standing.judged(), Some(judged) if is_plain(&judged.judgement));
+        let remarks = if is_plain { Vec::new() } else { verdict_remarks(analyses, comparison, current) };
+        (!remarks.is_empty()).then(|| format!("{}: {}", cell(&run_name(current.run)), remarks.join(". ")))
+    };
+    let remarks = pairs.iter().filter_map(remark).collect();
     let (baseline, mode) = (cell(name), mode.name());
-    (!rows.is_empty()).then_some(ComparisonTable { baseline, mode, unit: unit.symbol(), rows, differences })
+    (!rows.is_empty()).then_some(ComparisonTable { baseline, mode, unit: unit.symbol(), rows, differences, remarks })
+}
+
+/// FASTER or SAME, and nothing was dropped or came in groups.
+fn is_plain(judgement: &Judgement) -> bool {
+    let has_modes = judgement.candidate_modes.is_some() || judgement.baseline_modes.is_some();
+    matches!(judgement.verdict, Verdict::Faster | Verdict::Same) && judgement.dropped.is_empty() && !has_modes
+}
+
+/// The verdicts of all comparisons in event mode, counted, e.g. `2 FASTER, 1 none of 3 comparisons`.
+fn verdicts(input: &Input) -> String {
+    let is_judged = |comparison: &&Comparison| {
+        let is_event = input.runs.get(comparison.run).is_some_and(|run| run.mode == Mode::Event);
+        is_event && !matches!(comparison.baseline, Baseline::Missing { .. })
+    };
+    let words: Vec<&str> =
+        input.comparisons.iter().filter(is_judged).map(|comparison| verdict::word(&comparison.standing)).collect();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    words.iter().for_each(|word| *counts.entry(word).or_default() += 1);
+    let list: Vec<String> = counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
+    if words.is_empty() {
+        String::new()
+    } else {
+        format!("{} of {}", list.join(", "), counted(words.len(), "comparison"))
+    }
+}
+
+fn gone(gone: &Gone) -> GoneRow {
+    GoneRow { run: cell(&gone.run), baseline: cell(&gone.baseline), reason: cell(&gone.reason) }
 }
 
 /// Measured runs without a row against a baseline that the experiment names.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::fixtures::{
-    V0_S1, V1_S1, V1_S1_ANNOTATION, V2_S1, annotation_record, event_record, gpu, input, renderer, run,
+    V0_S1, V1_S1, V1_S1_ANNOTATION, V2_S1, annotation_record, event_record, gpu, input, judged_input, renderer, run,
 };
 use super::{AnalysisError, Input, Outcome, Report, ReportError};
 use crate::conf::Conf;
@@ -44,7 +44,7 @@ fn a_gpu_profile_shows_counters_and_lets_them_decide() {
     let counters = Counters::Counted(counters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
     run.outcome =
         Outcome::Measured(vec![annotation_record(&run, 0, &[("latent", 900.0), ("project", 500.0)], &counters)]);
-    let input = Input { experiment: "one".into(), runs: vec![run], comparisons: vec![], host: None };
+    let input = Input { experiment: "one".into(), runs: vec![run], comparisons: vec![], gone: vec![], host: None };
     insta::assert_snapshot!("gpu_profile", profile(&input, 0));
 }
 
@@ -148,7 +148,7 @@ fn records_that_do_not_fit_are_errors() {
     let error = |outcome: Outcome| {
         let mut run = run("flash_mla", 1, 1, Mode::Event);
         run.outcome = outcome;
-        let input = Input { experiment: "bad".into(), runs: vec![run], comparisons: vec![], host: None };
+        let input = Input { experiment: "bad".into(), runs: vec![run], comparisons: vec![], gone: vec![], host: None };
         match Report::new(&input, &thresholds) {
             Err(ReportError::Analysis(error)) => error,
             other => panic!("{other:?}"),
@@ -198,4 +198,55 @@ fn a_results_file_parses_and_has_a_version() {
         count
     });
     assert_eq!(by_status, BTreeMap::from([("failed".into(), 1), ("measured".into(), 7), ("skipped".into(), 1)]));
+}
+
+#[test]
+fn a_verdict_stands_with_its_interval_beside_the_times_that_it_was_made_from() {
+    let text = profile(&judged_input(1000.0, 1100.0), V2_S1);
+    let table = text.split("### vs Baseline\n").nth(1).and_then(|rest| rest.split("###").next()).expect("a table");
+    assert!(table.contains("| Duration (us) | 1100.23 | 1000.20 | 10.0% faster |"), "{table}");
+    assert!(table.contains("| Verdict, 99.98% interval | -- | FASTER | +9."), "{table}");
+    let json: serde_json::Value =
+        serde_json::from_str(&report(&judged_input(1000.0, 1100.0)).results_json()).expect("it is JSON");
+    let compared = &json["comparisons"][2];
+    assert_eq!((&compared["verdict"], compared["interval"]["level"].is_number()), (&serde_json::json!("FASTER"), true));
+    let csv = report(&judged_input(1000.0, 1100.0)).results_csv().expect("it is written");
+    assert!(csv.lines().any(|line| line.contains("vs previous") && line.contains("FASTER")), "{csv}");
+}
+
+#[test]
+fn what_is_slower_is_said_with_what_differs() {
+    let mut input = judged_input(1100.0, 1000.0);
+    let Outcome::Measured(records) = &mut input.runs[V2_S1].outcome else { panic!("it is measured") };
+    for record in records {
+        record.environment.compiler = "gcc 13".into();
+        record.tiling.pipeline.insert("n".into(), 128.into());
+    }
+    // Twice the work in a tenth more time: the rate rises, and the verdict is one of time.
+    input.runs[V2_S1].costs.iter_mut().for_each(|stage| stage.cost.flops *= 2.0);
+    let text = profile(&input, V2_S1);
+    for part in [
+        "| SLOWER |",
+        "9.1% slower",
+        "compiler (gcc 12.2.0 → gcc 13)",
+        "tiling (",
+        "The cost model counts other work (FLOPs +100.0%)",
+    ] {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    assert!(text.lines().any(|line| line.starts_with("| Achieved TFLOPs/s |") && line.contains("| +")), "{text}");
+    assert_eq!(input.regressions(), 1);
+    let text = report(&input).experiment(&renderer()).expect("it renders");
+    assert!(text.contains("Verdicts: 1 SLOWER, 3 none of 4 comparisons."), "{text}");
+}
+
+#[test]
+fn a_run_that_only_the_baseline_has_is_counted_and_shown() {
+    let mut input = input();
+    let gone = super::Gone { baseline: "old.json".into(), run: "event old v0".into(), reason: "not a kernel".into() };
+    input.gone.push(gone);
+    assert_eq!(input.regressions(), 1);
+    let text = report(&input).experiment(&renderer()).expect("it renders");
+    assert!(text.contains("## Missing now\n1 run of a baseline without a result here."), "{text}");
+    assert!(report(&input).results_json().contains("\"gone\""));
 }

@@ -6,17 +6,21 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::analysis::{Analysis, DRAM, OCCUPANCY, Part, TENSOR_CORE, run_name};
+use super::attribution::{attribution, moved};
 use super::differences::differences;
-use super::input::{Baseline, Input, Outcome, Recorded};
+use super::input::{Baseline, Comparison, Input, Outcome, Recorded, Run};
 use super::numbers::{
-    ABSENT, SAME_CODE, TimeUnit, cell, change_of_rate, change_of_time, counted, fixed, gb_per_s, microseconds, percent,
-    percent_of, three_digits,
+    ABSENT, SAME_CODE, TimeUnit, cell, change, change_of_rate, change_of_time, counted, fixed, gb_per_s, microseconds,
+    percent, percent_of, signed_percent, three_digits,
 };
 use super::sift::causes;
+use super::verdict;
 use crate::model::device::PeakSource;
 use crate::model::protocol::Counters;
 use crate::model::record::Record;
 use crate::model::{Choices, KernelId, Mode, Peaks, Shape, Timing};
+use crate::pairs::Standing;
+use crate::stats::verdict::Verdict;
 use crate::stats::{Basis, Summary};
 
 /// Everything that a profile's template can name.
@@ -76,6 +80,8 @@ pub(super) struct BaselineTable {
     pub heading: String,
     pub rows: Vec<ChangeRow>,
     pub against: String,
+    /// What is said of the verdict, a sentence each without its full stop.
+    pub remarks: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -284,15 +290,23 @@ fn baselines(
         let name = cell(&comparison.name);
         match comparable(input, analyses, &comparison.baseline, current) {
             Ok(previous) => {
+                let (previous, current) = as_judged(previous, current, &comparison.standing);
+                let current = &current;
                 let first = tables.is_empty();
                 let heading = if first { "vs Baseline".to_owned() } else { format!("vs Baseline: {name}") };
-                let same =
-                    if previous.same_code { "; it is the same code, so that both share their samples" } else { "" };
+                let same = match (previous.shares_samples, previous.same_code) {
+                    (true, _) => "; it is the same code, so that both share their samples",
+                    (false, true) => "; it is the same machine code under another name",
+                    (false, false) => "",
+                };
                 let mut against = format!("{name} is {}, {}{same}", cell(&previous.id.to_string()), previous.origin);
                 if !previous.differences.is_empty() {
                     against.push_str(&format!("; the two differ in {}", previous.differences.join(", ")));
                 }
-                tables.push(BaselineTable { heading, rows: change_rows(&previous, current), against });
+                let mut rows = change_rows(&previous, current);
+                rows.extend(verdict_row(current, &comparison.standing));
+                let remarks = verdict_remarks(analyses, comparison, current);
+                tables.push(BaselineTable { heading, rows, against, remarks });
             }
             Err(reason) => notes.push(format!("No table against {name}: {}.", cell(&reason))),
         }
@@ -321,6 +335,8 @@ pub(super) struct Previous<'a> {
     /// When and where it was measured.
     origin: String,
     /// Both sides are one subject, and their samples the same.
+    shares_samples: bool,
+    /// Both sides are the same machine code, launched alike on the same inputs.
     pub same_code: bool,
     /// Circumstances in which the two sides differ.
     pub differences: Vec<String>,
@@ -339,6 +355,7 @@ impl<'a> Previous<'a> {
             timings: previous.timings.iter().map(|(timing, summary)| (*timing, summary.median)).collect(),
             stages: previous.stages.iter().map(|stage| (stage.name.as_str(), stage.ns)).collect(),
             origin: format!("taken {} {session}", taken(previous.records)),
+            shares_samples: previous.newest().key == current.newest().key,
             same_code: previous.newest().key == current.newest().key,
             differences: differences(previous.newest(), current.newest()),
         }
@@ -359,6 +376,7 @@ impl<'a> Previous<'a> {
             timings: BTreeMap::new(),
             stages: BTreeMap::new(),
             origin: format!("recorded in {} on {}, in another session", cell(&recorded.file), cell(&recorded.device)),
+            shares_samples: false,
             same_code: false,
             differences: Vec::new(),
         }
@@ -389,6 +407,94 @@ pub(super) fn comparable<'a>(
         Outcome::Failed { reason, .. } => format!("{} failed: {reason}", run_name(run)),
         Outcome::Measured(_) => format!("{} has no numbers", run_name(run)),
     })
+}
+
+/// Both sides with the times that their verdict was made from, where there is one: a table never shows another ratio than that.
+pub(super) fn as_judged<'a, 'b>(
+    mut previous: Previous<'a>,
+    current: &Analysis<'b>,
+    standing: &Standing,
+) -> (Previous<'a>, Analysis<'b>) {
+    let Analysis { run, records, timings, whole, stages, .. } = current;
+    let mut current = Analysis {
+        run,
+        records,
+        timings: timings.clone(),
+        whole: whole.clone(),
+        stages: stages.clone(),
+        // Tables of changes show no timeline.
+        traced: None,
+    };
+    if let Some(effect) = standing.judged().and_then(|judged| judged.judgement.effect) {
+        previous.whole.ns = effect.baseline_ns;
+        current.whole.ns = effect.candidate_ns;
+    }
+    previous.same_code |= *standing == Standing::SameCode;
+    (previous, current)
+}
+
+/// The verdict's own row: its word, and the interval of the change. Only event mode has verdicts.
+fn verdict_row(current: &Analysis<'_>, standing: &Standing) -> Option<ChangeRow> {
+    let judgement = standing.judged().map(|judged| &judged.judgement);
+    let level = judgement.map(|judgement| format!(", {} interval", verdict::level(judgement))).unwrap_or_default();
+    (current.run.mode == Mode::Event).then(|| ChangeRow {
+        metric: format!("Verdict{level}"),
+        previous: ABSENT.to_owned(),
+        current: verdict::word(standing).to_owned(),
+        change: judgement.map_or(ABSENT.to_owned(), verdict::interval),
+    })
+}
+
+/// What is said of a verdict beside its row: why there is none, what was seen, and for a SLOWER one what may explain it.
+pub(super) fn verdict_remarks(
+    analyses: &[Option<Analysis<'_>>],
+    comparison: &Comparison,
+    current: &Analysis<'_>,
+) -> Vec<String> {
+    if current.run.mode != Mode::Event {
+        return Vec::new();
+    }
+    let mut remarks: Vec<String> =
+        verdict::remarks(&comparison.standing).iter().map(|remark| cell(&capitalized(remark))).collect();
+    let Some(judged) = comparison.standing.judged() else { return remarks };
+    remarks.push(cell(&format!("Judged from {}", verdict::origin(judged))));
+    let baseline = match comparison.baseline {
+        Baseline::Run(index) => analyses.get(index).and_then(Option::as_ref),
+        Baseline::Recorded(_) | Baseline::Missing { .. } => None,
+    };
+    let Some(baseline) = baseline.filter(|_| judged.judgement.verdict == Verdict::Slower) else { return remarks };
+    let differs = attribution(baseline.newest(), current.newest());
+    remarks.push(match differs.is_empty() {
+        true => "Slower, and nothing that the records tell differs".to_owned(),
+        false => format!("Slower; what differs: {}", differs.join(", ")),
+    });
+    let annotation = |run: &Run| {
+        let is_its = |other: &&Analysis<'_>| {
+            other.run.mode == Mode::Annotation && other.run.id == run.id && other.run.shape == run.shape
+        };
+        analyses.iter().flatten().find(is_its)
+    };
+    if let Some((old, new)) = annotation(baseline.run).zip(annotation(current.run)) {
+        let moved = moved(old.newest(), new.newest());
+        remarks.push(match moved.is_empty() {
+            true => "No metric of the annotations moved".to_owned(),
+            false => format!("Metrics that moved: {}", moved.join(", ")),
+        });
+    }
+    if let Some((old, new)) = baseline.whole.cost.zip(current.whole.cost)
+        && old != new
+    {
+        let rates = [("FLOPs", old.flops, new.flops), ("bytes", old.bytes, new.bytes)];
+        let counted = rates.iter().filter(|(_, old, new)| old != new);
+        let counted: Vec<String> = counted
+            .map(|(what, old, new)| format!("{what} {}", signed_percent(change(Some(*old), Some(*new)))))
+            .collect();
+        remarks.push(format!(
+            "The cost model counts other work ({}): rates may rise while the time does",
+            counted.join(", ")
+        ));
+    }
+    remarks
 }
 
 fn change_rows(previous: &Previous<'_>, current: &Analysis<'_>) -> Vec<ChangeRow> {
