@@ -7,6 +7,7 @@ use mlarun::conf::Conf;
 use mlarun::model::device::PeakSource;
 use mlarun::model::record::{Body, Environment, Labels, Record, RecordKind};
 use mlarun::model::{DType, KernelId, Key, Language, Mode, Peaks, Shape, Tiling, Value, Version};
+use mlarun::pairs::{Standing, Unjudged};
 use mlarun::report::{Baseline, Comparison, Input, Outcome, Renderer, Report, Run, StageCost};
 use mlarun::roofline::Cost;
 
@@ -56,9 +57,14 @@ fn input(opened: &Opened) -> Input {
         _ => Baseline::Run(index - 1),
     };
     let comparisons = (0..RECORDS)
-        .map(|index| Comparison { run: index, name: "previous".into(), baseline: baseline(index) })
+        .map(|index| Comparison {
+            run: index,
+            name: "previous".into(),
+            baseline: baseline(index),
+            standing: Standing::Unjudged(Unjudged::OtherSession),
+        })
         .collect();
-    Input { experiment: "many".into(), runs, comparisons, host: None }
+    Input { experiment: "many".into(), runs, comparisons, gone: Vec::new(), host: None }
 }
 
 fn run(environment: &Environment, index: usize) -> Run {
