@@ -11,15 +11,18 @@ use crate::execute::executor::parse;
 use crate::execute::{ExecuteError, Executor as _};
 use crate::expr::{Expr, Scope};
 use crate::manifest::{self, Source};
+use crate::model::ncu::KernelNames;
 use crate::model::record::Record;
+use crate::model::timeline::{Rejection, StageKernel, Timeline};
 use crate::model::{Choices, Device, DeviceId, DeviceKind, KernelId, Language, Shape, Tiling, Value, Version};
 use crate::plan::instantiate::{complete_shape, instantiate, reduced_shape};
 use crate::plan::root_scope;
 use crate::plan::space::{SearchLimits, axes, search, targets};
-use crate::profiler;
+use crate::profiler::{self, nsys};
 use crate::recording::{RecordedBackend, Replayer, read_text};
 use crate::store::envelope::{self, Fault};
 use crate::store::{RECORD, Slot, file_name};
+use crate::timeline;
 
 /// A manifest, read and resolved against `catalog` on a host with a GPU and on one without.
 pub fn manifest(text: &[u8], catalog: &Catalog) {
@@ -161,6 +164,71 @@ fn kept(record: &Record) {
     let name = file_name(record, 1);
     assert!(name.starts_with(&format!("{}-", record.key)) && stays(Path::new(&name)), "`{name}` names a file");
     Slot::of(record).key();
+}
+
+/// A database as Nsight Systems exports it, whatever tables it has.
+pub fn nsys_export(bytes: &[u8]) {
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::io::Write::write_all(&mut file, bytes).expect("it is written");
+    for names in [KernelNames::Mangled, KernelNames::Function] {
+        match nsys::read_export(file.path(), names) {
+            Ok(timeline) => traced(&timeline),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+/// Tables of `nsys stats`, or what `nsys profile` says.
+pub fn nsys_text(text: &[u8]) {
+    let Ok(text) = str::from_utf8(text) else { return };
+    let log = nsys::read_log(text);
+    assert!(log.report.is_none() || log.unimported().is_none(), "what has become a report was imported");
+    let tables = match nsys::read_stats(text) {
+        Ok(tables) => tables,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    for table in tables {
+        if let Ok(timeline) = table.trace() {
+            traced(&timeline);
+        }
+        let _ = table.summary();
+    }
+}
+
+/// Follows a timeline to all that is made of it.
+fn traced(timeline: &Timeline) {
+    /// Drawing and comparing take longer than reading.
+    const ACTIVITIES: usize = 64;
+    for activity in &timeline.activities {
+        assert!(activity.start_ns > 0 && activity.start_ns < activity.end_ns, "{activity:?} takes time");
+    }
+    for row in &timeline.rejected {
+        assert_eq!(Rejection::of(row.start_ns, row.end_ns), Some(row.reason), "{row:?} is rejected for its reason");
+    }
+    shown(&Timeline { activities: timeline.activities.iter().take(ACTIVITIES).cloned().collect(), ..timeline.clone() });
+}
+
+/// A timeline, be its times what they may, as tables and pictures.
+fn shown(timeline: &Timeline) {
+    let kernels: BTreeSet<&str> = timeline.on_gpu().map(|activity| activity.name.as_str()).take(4).collect();
+    let stage = |kernel: &&str| StageKernel { stage: format!("of {kernel}"), kernel: (*kernel).to_owned() };
+    let stages: Vec<StageKernel> = kernels.iter().map(stage).collect();
+    if let Ok(runs) = timeline::iterations(timeline, &stages) {
+        let analyses: Vec<_> = runs.iter().filter_map(|run| timeline::Analysis::of(&run.by_stage())).collect();
+        for run in &analyses {
+            assert!(
+                run.busy_ns <= run.span_ns && run.overlap_efficiency().is_none_or(|share| (0.0..=1.0).contains(&share))
+            );
+        }
+        let _ = timeline::Medians::of(&analyses);
+    }
+    let drawn: Vec<_> = timeline.on_gpu().map(|activity| timeline::Drawn { activity, stage: None }).collect();
+    let picture = timeline::picture("fuzzed", &[], &drawn);
+    assert!(!picture.contains("NaN") && !picture.contains("inf"), "a picture has numbers");
+    let trace = timeline::perfetto_trace(timeline);
+    assert!(serde_json::from_str::<serde_json::Value>(&trace).is_ok(), "a trace is JSON");
+    let _ = timeline::latencies_csv(&timeline::launch_latencies(timeline));
+    let _ = (timeline::activities_csv(timeline), timeline::streams_csv(timeline));
 }
 
 /// The text of a recording, and what a replay looks up in it.

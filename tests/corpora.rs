@@ -52,3 +52,13 @@ fn records() {
 fn recordings() {
     replay("recording", fuzz::recording);
 }
+
+#[test]
+fn exports_of_nsight_systems() {
+    replay("nsys_export", fuzz::nsys_export);
+}
+
+#[test]
+fn texts_of_nsight_systems() {
+    replay("nsys_text", fuzz::nsys_text);
+}

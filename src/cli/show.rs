@@ -1,14 +1,17 @@
 //! `mlarun show`: everything that is recorded of a run, or of a subject in all its modes.
 
+use std::collections::BTreeMap;
+
 use super::args::{Global, ShowArgs};
 use super::context;
 use super::exit::{CliError, Exit};
 use super::output;
 use crate::app::{Ledger, Project};
+use crate::model::Key;
 use crate::model::clocks::Telemetry;
-use crate::model::record::{Body, Environment, Record, StageCode};
+use crate::model::record::{Body, Environment, Record, StageCode, TimelineRun};
 use crate::report::numbers::{counted, duration};
-use crate::report::timeline_summary;
+use crate::report::{timeline_agreement, timeline_summary};
 use crate::stats;
 
 pub fn run(global: &Global, args: &ShowArgs) -> Result<Exit, CliError> {
@@ -18,6 +21,9 @@ pub fn run(global: &Global, args: &ShowArgs) -> Result<Exit, CliError> {
         output::json(&records)?;
     } else {
         records.iter().try_for_each(|record| output::text(&text(record)))?;
+        for agreement in agreements(&records) {
+            output::text(&agreement)?;
+        }
     }
     Ok(Exit::Success)
 }
@@ -32,7 +38,7 @@ pub fn records(project: &Project, prefix: &str) -> Result<Vec<Record>, CliError>
     }
     let ledger: Ledger = context::ledger(project)?;
     let entries = ledger.store().ls().map_err(CliError::internal)?;
-    let starts = |key: &crate::model::Key| key.to_string().starts_with(&prefix.to_lowercase());
+    let starts = |key: &Key| key.to_string().starts_with(&prefix.to_lowercase());
     let mut keys: Vec<_> = entries
         .iter()
         .filter(|entry| starts(&entry.key) || starts(&entry.subject))
@@ -48,6 +54,20 @@ pub fn records(project: &Project, prefix: &str) -> Result<Vec<Record>, CliError>
         return Err(CliError::usage(format!("nothing is recorded under `{prefix}`; `mlarun cache ls` shows what is")));
     }
     Ok(records)
+}
+
+/// Of each subject that two tools have traced, how they agree.
+fn agreements(records: &[Record]) -> Vec<String> {
+    let mut timelines: BTreeMap<Key, Vec<&TimelineRun>> = BTreeMap::new();
+    for record in records {
+        if let Body::Timeline(run) = &record.body {
+            timelines.entry(record.subject).or_default().push(run);
+        }
+    }
+    let line = |(subject, runs): (Key, Vec<&TimelineRun>)| {
+        Some(format!("subject {}: {}\n", subject.short(), timeline_agreement(runs)?))
+    };
+    timelines.into_iter().filter_map(line).collect()
 }
 
 fn text(record: &Record) -> String {

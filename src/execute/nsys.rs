@@ -100,13 +100,14 @@ impl NsightSystems {
         Ok(lines)
     }
 
-    /// Variables for it; the worker's LD_LIBRARY_PATH is put back inside.
+    /// Variables for it; the worker's own LD_LIBRARY_PATH is put back inside.
     fn environment(&self) -> Vec<(OsString, OsString)> {
-        let own = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-        let path = self.library_path.clone().unwrap_or_else(|| own.clone());
-        let mut environment = vec![("LC_ALL".into(), "C".into()), (run::WORKERS_LIBRARIES.into(), own)];
-        if !path.is_empty() {
-            environment.push(("LD_LIBRARY_PATH".into(), path));
+        let mut environment = vec![("LC_ALL".into(), "C".into())];
+        if let Some(path) = &self.library_path {
+            let own = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+            environment.push(("LD_LIBRARY_PATH".into(), path.clone()));
+            environment.push((run::TOOLS_LIBRARIES.into(), path.clone()));
+            environment.push((run::WORKERS_LIBRARIES.into(), own));
         }
         environment
     }

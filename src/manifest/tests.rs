@@ -162,10 +162,15 @@ fn a_manifest_resolves_to_what_it_means() {
           "min_samples": null,
           "max_samples": null
         },
+        "ncu_stage": null,
         "tuning": {
           "budget_ns": null,
           "limit": null,
           "seed": null
+        },
+        "nsys": {
+          "tool": null,
+          "launches": null
         }
       },
       "time_limit_s": 600,
@@ -864,6 +869,11 @@ max_samples = 3
 budget_s = 1
 limit = 1
 seed = 1
+[protocol.ncu]
+stage = "a"
+[protocol.nsys]
+tool = "cupti"
+launches = 1
 [devlog]
 devices = ["d"]
 [target.cpu]

@@ -32,7 +32,7 @@ pub use input::{Baseline, Comparison, Gone, Input, Outcome, Recorded, Run, Stage
 pub use render::{RenderError, Renderer, template_texts};
 pub use results::RESULTS_FORMAT;
 pub use sift::{Sifted, sift};
-pub use timeline::summary as timeline_summary;
+pub use timeline::{agreement as timeline_agreement, summary as timeline_summary};
 pub use verification::{Verdict, VerificationReport, VerifiedRow, VerifiedSubject};
 
 use crate::conf::Thresholds;

@@ -314,12 +314,17 @@ pub(super) fn basis(traced: &Traced<'_>) -> String {
     format!("{}, {}", counted(traced.medians.runs, "launch"), traced.run.tracer.name())
 }
 
-/// One line of the terminal: what a record says.
-pub fn summary(run: &TimelineRun) -> String {
+/// Medians over the launches of a recorded timeline; `None` where it holds none.
+fn medians(run: &TimelineRun) -> Option<Medians> {
     let found = iterations(&run.timeline, &run.stages);
     let analyses: Vec<Analysis> =
         found.iter().flatten().filter_map(|iteration| Analysis::of(&iteration.by_stage())).collect();
-    let Some(medians) = Medians::of(&analyses) else { return format!("{}: no whole launch", run.tracer) };
+    Medians::of(&analyses)
+}
+
+/// One line of the terminal: what a record says.
+pub fn summary(run: &TimelineRun) -> String {
+    let Some(medians) = medians(run) else { return format!("{}: no whole launch", run.tracer) };
     let us = |ns: f64| fixed(Some(ns / 1e3), 3);
     format!(
         "{}: span {} us, busy {} us, sum of stages {} us ({}; overlap efficiency {})",
@@ -330,4 +335,77 @@ pub fn summary(run: &TimelineRun) -> String {
         counted(medians.runs, "launch"),
         percent_of(medians.overlap_efficiency)
     )
+}
+
+/// How the spans of one subject agree that two tracers saw, in one line; `None` where only one did. Of each tracer the last of
+/// `runs` counts.
+pub fn agreement<'a>(runs: impl IntoIterator<Item = &'a TimelineRun>) -> Option<String> {
+    let mut spans: BTreeMap<&str, f64> = BTreeMap::new();
+    for run in runs {
+        if let Some(medians) = medians(run) {
+            spans.insert(run.tracer.name(), medians.span_ns);
+        }
+    }
+    let [(one, one_ns), (other, other_ns)] = *spans.into_iter().collect::<Vec<_>>() else { return None };
+    let us = |ns: f64| fixed(Some(ns / 1e3), 3);
+    let percent = fixed(Some((one_ns - other_ns).abs() / one_ns.max(other_ns) * 100.0), 2);
+    Some(format!("span {} us by {one}, {} us by {other}: they differ by {percent}%", us(one_ns), us(other_ns)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::protocol::Verification;
+    use crate::model::timeline::{ActivityKind, StageKernel, Timeline, Tracer};
+
+    fn run(tracer: Tracer, span_ns: u64) -> TimelineRun {
+        let activity = |name: &str, start_ns, end_ns| Activity {
+            kind: ActivityKind::Kernel,
+            name: name.to_owned(),
+            start_ns,
+            end_ns,
+            process: None,
+            thread: None,
+            device: None,
+            context: None,
+            stream: None,
+            correlation: None,
+            bytes: None,
+        };
+        let activities = vec![activity("a", 1_000, 1_000 + span_ns / 2), activity("b", 1_500, 1_000 + span_ns)];
+        let stage = |name: &str| StageKernel { stage: format!("of {name}"), kernel: name.to_owned() };
+        TimelineRun {
+            tracer,
+            instead: None,
+            launches: 1,
+            stages: vec![stage("a"), stage("b")],
+            timeline: Timeline { activities, ..Timeline::default() },
+            files: Vec::new(),
+            verification: Verification {
+                relative_frobenius: 0.0,
+                worst_row: 0.0,
+                worst_row_index: 0,
+                rows_compared: 1,
+                rows_total: 1,
+                output_sha256: String::new(),
+                same_bits: None,
+            },
+        }
+    }
+
+    #[test]
+    fn spans_of_two_tracers_are_put_beside_one_another() {
+        let (nsys, cupti) = (Tracer::Nsys { version: "2025.3.1".into() }, Tracer::Cupti { version: 130_001 });
+        let runs = [run(nsys.clone(), 50_000), run(nsys, 100_000), run(cupti, 99_000)];
+        assert_eq!(
+            agreement(&runs).as_deref(),
+            Some("span 99.000 us by CUPTI, 100.000 us by nsys: they differ by 1.00%")
+        );
+        assert_eq!(agreement(&runs[..2]), None);
+        let shown = summary(&runs[1]);
+        assert!(
+            shown.starts_with("Nsight Systems 2025.3.1: span 100.000 us, busy 100.000 us, sum of stages "),
+            "{shown}"
+        );
+    }
 }

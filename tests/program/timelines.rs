@@ -216,6 +216,8 @@ fn without_it_cupti_makes_the_same_report_and_says_so() {
     // Nsight Systems is another tool: its timeline is another measurement.
     mlarun(&lab, &[PIPES]).expect(0).says("1 run recorded");
     assert_eq!(records(&lab).len(), 2);
+    let shown = mlarun(&lab, &["show", record["subject"].as_str().expect("a key")]).expect(0).out;
+    assert!(shown.contains("span 4.000 us by CUPTI, ") && shown.contains(" us by nsys: they differ by "), "{shown}");
 }
 
 #[test]

@@ -14,7 +14,8 @@ use crate::timeline::iterations;
 
 /// Program of [`around`].
 pub const SHELL: &str = "/bin/sh";
-/// Variable that holds the worker's own LD_LIBRARY_PATH.
+/// Variables that hold LD_LIBRARY_PATH as the tool is given it, and as the worker is to have it.
+pub const TOOLS_LIBRARIES: &str = "MLARUN_TOOLS_LIBRARIES";
 pub const WORKERS_LIBRARIES: &str = "MLARUN_WORKERS_LIBRARIES";
 
 /// Nsight Systems speaks on the standard output, where the worker's lines are read, and what stands before a program may not
@@ -29,11 +30,12 @@ exec 3>&1 4>&2 >"$log" 2>&1
 MLARUN_OUTER=$$ MLARUN_REQUEST=$request "$@"
 exit $?"#;
 
-/// Starts the worker with its own library path; it stays, as a worker ends with the process that has started it.
-const INNER: &str = r#"if [ -n "$MLARUN_WORKERS_LIBRARIES" ]; then LD_LIBRARY_PATH=$MLARUN_WORKERS_LIBRARIES; export LD_LIBRARY_PATH
-else unset LD_LIBRARY_PATH; fi
+/// Starts the worker with its own library path, unless the tool has put there something else; it stays, as a worker ends with the
+/// process that has started it.
+const INNER: &str = r#"if [ "$LD_LIBRARY_PATH" = "$MLARUN_TOOLS_LIBRARIES" ]; then LD_LIBRARY_PATH=$MLARUN_WORKERS_LIBRARIES; fi
+[ -n "$LD_LIBRARY_PATH" ] || unset LD_LIBRARY_PATH
 outer=$MLARUN_OUTER request=$MLARUN_REQUEST
-unset MLARUN_OUTER MLARUN_REQUEST MLARUN_WORKERS_LIBRARIES
+unset MLARUN_OUTER MLARUN_REQUEST MLARUN_TOOLS_LIBRARIES MLARUN_WORKERS_LIBRARIES
 "$@" <"$request" >"/proc/$outer/fd/3" 2>"/proc/$outer/fd/4"
 exit $?"#;
 
@@ -151,12 +153,11 @@ mod tests {
 
     /// A folder with a tool that says things where the worker's lines are read, closes all that it was given beside the usual
     /// three, and leaves nothing of what comes in to the program that it starts.
-    fn run(worker: &str) -> (std::process::Output, String) {
+    fn run(library_path: &str, worker: &str) -> (std::process::Output, String) {
         use std::io::Write as _;
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| -> PathBuf { folder.path().join(name) };
-        let tool =
-            "echo before; shift 12; LD_LIBRARY_PATH=/tool \"$@\" 3>&- 4>&- </dev/null; code=$?; echo after; exit $code";
+        let tool = "echo before; shift 12; \"$@\" 3>&- 4>&- </dev/null; code=$?; echo after; exit $code";
         std::fs::write(path("tool"), tool).expect("written");
         let mut arguments = around(Path::new("/bin/sh"), &path("out"), &path("log"), &path("request"));
         // The tool is a script, which a shell reads.
@@ -165,7 +166,7 @@ mod tests {
         let mut child = Command::new(SHELL)
             .args(arguments)
             .args(["/bin/sh", "-c", worker])
-            .env(WORKERS_LIBRARIES, "/own")
+            .envs([("LD_LIBRARY_PATH", library_path), (TOOLS_LIBRARIES, "/tool"), (WORKERS_LIBRARIES, "/own")])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -178,15 +179,17 @@ mod tests {
 
     #[test]
     fn a_worker_speaks_past_the_tool_around_it() {
-        let (output, log) = run("echo \"got $(cat)\"; echo \"$LD_LIBRARY_PATH$MLARUN_OUTER\"; echo oh >&2");
+        let (output, log) = run("/tool", "echo \"got $(cat)\"; echo \"$LD_LIBRARY_PATH$MLARUN_OUTER\"; echo oh >&2");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "got the request\n/own\n", "{log}");
         assert_eq!((String::from_utf8_lossy(&output.stderr).as_ref(), log.as_str()), ("oh\n", "before\nafter\n"));
         assert!(output.status.success());
+        let (output, _) = run("/injected:/tool", "echo $LD_LIBRARY_PATH");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "/injected:/tool\n", "what the tool adds stays");
     }
 
     #[test]
     fn a_workers_end_is_that_of_the_whole() {
-        let (output, _) = run("kill -9 $$");
+        let (output, _) = run("", "kill -9 $$");
         assert_eq!(output.status.code(), Some(137));
     }
 }
