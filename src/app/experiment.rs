@@ -305,8 +305,8 @@ fn nsight(conf: &Conf, host: &Host, stage: Option<&str>) -> Result<Nsight, Strin
         stage: stage.map(str::to_owned),
     };
     let sections = conf.metrics.sections.clone();
-    let annotation = protocol(Collect::Metrics { metrics, sections }, None);
-    Ok(Nsight { annotation, ncu: protocol(Collect::Full, stage) })
+    let ncu = protocol(Collect::Full { metrics: metrics.clone() }, stage);
+    Ok(Nsight { annotation: protocol(Collect::Metrics { metrics, sections }, None), ncu })
 }
 
 /// What traces timelines on this host, Nsight Systems before CUPTI, or why nothing does.

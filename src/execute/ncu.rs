@@ -99,8 +99,8 @@ impl NsightCompute {
         let asked = run::asked(protocol, &launched);
         let (report, sources) = match (&protocol.collect, &kept) {
             (Collect::Metrics { .. }, _) => (read_details(&text, run::NAMES), Vec::new()),
-            (Collect::Full, Some(kept)) if kept.is_file() => self.pages(workers, kept)?,
-            (Collect::Full, _) => (Err(ReadError::NoTable), Vec::new()),
+            (Collect::Full { .. }, Some(kept)) if kept.is_file() => self.pages(workers, kept)?,
+            (Collect::Full { .. }, _) => (Err(ReadError::NoTable), Vec::new()),
         };
         let report = judge(&said, report, &asked).map_err(Failure::from)?;
         let profiles = run::assign(report, &launched).map_err(Failure::from)?;
@@ -129,9 +129,12 @@ impl NsightCompute {
             (Err(error), _) | (_, Err(error)) => Err(error),
         };
         let mut sources = Vec::new();
-        for source in [Page::SourceAndSass, Page::Sass, Page::Ptx] {
+        for source in [Page::SourceAndSass, Page::Sass] {
             match read_source(&page(source)?) {
-                Ok(views) => sources.extend(views),
+                Ok(views) => sources.extend(views.into_iter().map(|view| SourceView {
+                    file: view.file.as_deref().map(|file| run::project_file(file).to_owned()),
+                    ..view
+                })),
                 // A kernel without lines has no page of that kind.
                 Err(ReadError::NoTable) => {}
                 Err(error) => return Err(no_data(error.to_string()).into()),

@@ -298,8 +298,8 @@ pub struct TimelineProtocol {
 pub enum Collect {
     /// These metrics, by their exact names, and these sections with their rules.
     Metrics { metrics: Vec<String>, sections: Vec<String> },
-    /// Every section, with the source; a report file is kept.
-    Full,
+    /// Every section, with the source, and these metrics, which no section may have; a report file is kept.
+    Full { metrics: Vec<String> },
 }
 
 /// One subject to be profiled.

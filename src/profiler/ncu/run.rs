@@ -38,7 +38,8 @@ pub fn arguments(collect: &Collect, log: &Path, report: Option<&Path>, sources: 
             arguments.extend(["--metrics".into(), metrics.join(",").into()]);
             sections.iter().for_each(|section| arguments.extend(["--section".into(), section.into()]));
         }
-        Collect::Full => {
+        Collect::Full { metrics } => {
+            arguments.extend(["--metrics".into(), metrics.join(",").into()]);
             arguments.extend(["--set", "full", "--import-source", "yes", "--source-folders"].map(OsString::from));
             arguments.push(sources.into());
         }
@@ -58,7 +59,6 @@ pub enum Page {
     Sass,
     /// Lines of source, each with its instructions.
     SourceAndSass,
-    Ptx,
 }
 
 impl Page {
@@ -71,18 +71,24 @@ impl Page {
             Page::Details => &["--page", "details", "--print-details", "all"],
             Page::Sass => &["--page", "source", "--print-source", "sass"],
             Page::SourceAndSass => &["--page", "source", "--print-source", "cuda,sass"],
-            Page::Ptx => &["--page", "source", "--print-source", "ptx"],
         };
         arguments.extend(page.iter().map(OsString::from));
         arguments
     }
 }
 
+/// A source file as the project knows it. Modules are compiled in a folder that has gone, below whose `source/` the files lay as in
+/// the project.
+pub fn project_file(path: &str) -> &str {
+    path.split_once("/builds/.writing-")
+        .and_then(|(_, rest)| rest.split_once("/source/"))
+        .map_or(path, |(_, file)| file)
+}
+
 /// What is to be delivered for the subjects that were launched.
 pub fn asked(protocol: &NcuProtocol, launched: &[&Profiled]) -> Asked {
     let metrics = match &protocol.collect {
-        Collect::Metrics { metrics, .. } => metrics.clone(),
-        Collect::Full => Vec::new(),
+        Collect::Metrics { metrics, .. } | Collect::Full { metrics } => metrics.clone(),
     };
     Asked { metrics, launches: Some(launched.iter().map(|profiled| profiled.stages().count()).sum()) }
 }
@@ -205,4 +211,16 @@ fn measurement(profiled: StageProfile, capability: Capability, metrics: &Metrics
         return Err(Failure { kind: FailureKind::NoData, stage: Some(stage), message });
     }
     Ok(StageMeasurement { stage, ns: vec![ns], counters: Counters::Counted(counted), launch: Some(launch) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_named_as_in_the_project() {
+        let built = "/p/.cache/builds/.writing-1LSFtU/source/kernels/cuda/common/mma.cuh";
+        assert_eq!(project_file(built), "kernels/cuda/common/mma.cuh");
+        assert_eq!(project_file("/usr/include/cuda_bf16.h"), "/usr/include/cuda_bf16.h");
+    }
 }

@@ -34,13 +34,15 @@ pub struct Row<'t> {
 }
 
 /// Every table in `text`: a header is a line that starts with `"ID"`, a row one whose first field is a number or empty.
-/// All other lines belong to somebody else. Rows may end with a comma behind the column `end`; what is missing then is empty.
+/// All other lines belong to somebody else. A section may print a table of its own between the rows, under a header of names of
+/// another number; its rows are left out. Rows may end with a comma behind the column `end`; what is missing then is empty.
 ///
 /// # Errors
 /// There is no table, or a row that its header does not fit.
 pub fn tables<'t>(text: &'t str, end: Option<&str>) -> Result<Vec<Table<'t>>, ReadError> {
     let mut tables: Vec<Table<'_>> = Vec::new();
     let (mut at, mut line) = (0, 1);
+    let mut inner = None;
     while at < text.len() {
         let rest = &text[at..];
         let header = rest.starts_with("\"ID\",");
@@ -55,6 +57,9 @@ pub fn tables<'t>(text: &'t str, end: Option<&str>) -> Result<Vec<Table<'t>>, Re
                     let ended = end.and_then(|end| table.column(end)).is_some_and(|end| found == end + 2);
                     if ended && fields.last().is_some_and(|last| last.is_empty()) {
                         fields.resize(wanted, Cow::Borrowed(""));
+                    } else if found != wanted && inner == Some(found) {
+                        (line, at) = (line + lines(rest, length), at + length);
+                        continue;
                     } else if found != wanted {
                         return Err(misfit(found, wanted, &rest[length..], line));
                     }
@@ -62,11 +67,18 @@ pub fn tables<'t>(text: &'t str, end: Option<&str>) -> Result<Vec<Table<'t>>, Re
                 }
                 None => {}
             }
+            inner = None;
+        } else if rest.starts_with('"') {
+            inner = record(rest).filter(|(_, ended)| *ended == length).map(|(names, _)| names.len());
         }
-        line += rest.as_bytes()[..length].iter().filter(|&&byte| byte == b'\n').count();
-        at += length;
+        (line, at) = (line + lines(rest, length), at + length);
     }
     if tables.is_empty() { Err(ReadError::NoTable) } else { Ok(tables) }
+}
+
+/// Line breaks in the first `length` bytes of `text`.
+fn lines(text: &str, length: usize) -> usize {
+    text.as_bytes()[..length].iter().filter(|&&byte| byte == b'\n').count()
 }
 
 /// A row of another length than its header: cut off where the text ends with it, and wrong anywhere else.
@@ -135,6 +147,18 @@ mod tests {
     fn rows(text: &str) -> Result<Vec<Vec<String>>, ReadError> {
         let rows = tables(text, None)?.into_iter().flat_map(|table| table.rows);
         Ok(rows.map(|row| row.fields.into_iter().map(Cow::into_owned).collect()).collect())
+    }
+
+    #[test]
+    fn a_table_within_the_table_is_left_out() {
+        let text = "\"ID\",\"a\",\"b\"\n\"0\",\"1\",\"2\"\n    No links.\n\n\"GPU ID\",\"Name\"\n\"0\",\"H200\"\n\"1\",\"H200\"\n\
+                    \"0\",\"3\",\"4\"\n";
+        let found = super::tables(text, None).expect("it can be read");
+        let rows: Vec<_> = found[0].rows.iter().map(|row| (row.line, row.fields[1].as_ref())).collect();
+        assert_eq!(rows, [(2, "1"), (8, "3")]);
+        let lone = text.replace("\"GPU ID\",\"Name\"\n", "");
+        let error = super::tables(&lone, None).expect_err("nothing announces the short rows").to_string();
+        assert!(error.starts_with("line 5: the row has 2 fields and its header 3"), "{error}");
     }
 
     #[test]
