@@ -20,6 +20,7 @@ mod results;
 mod sift;
 mod summary;
 mod timeline;
+mod tools;
 mod verbose;
 pub mod verdict;
 mod verification;

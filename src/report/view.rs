@@ -17,6 +17,7 @@ use super::numbers::{
     percent, percent_of, signed_percent, three_digits,
 };
 use super::sift::causes;
+use super::tools::{self, ToolRow};
 use super::verdict;
 use crate::conf::Thresholds;
 use crate::model::device::PeakSource;
@@ -45,6 +46,7 @@ pub(super) struct ProfileView {
     pub baselines: Vec<BaselineTable>,
     pub ncu: Option<NcuView>,
     pub counters: Option<CountersView>,
+    pub tools: Vec<ToolRow>,
     pub roofline: Option<Roofline>,
     pub timings: Vec<TimingRow>,
     pub details: Vec<DetailRow>,
@@ -184,6 +186,7 @@ pub(super) fn profile(
         baselines,
         ncu: ncu::view(analysis, thresholds),
         counters: counters::section(analysis, thresholds),
+        tools: tools::beside(analyses, analysis),
         roofline: run.peaks.as_ref().and_then(|peaks| roofline(analysis, peaks)),
         timings: analysis.timings.iter().map(|(timing, summary)| timing_row(timing.name(), summary)).collect(),
         details: analysis.stages.iter().map(|stage| detail_row(stage, analysis)).collect(),

@@ -334,6 +334,22 @@ fn hostile_names_stay_in_their_cells() {
 }
 
 #[test]
+fn durations_stand_side_by_side_with_their_tools() {
+    let input = input(vec![event(1446.0), annotation(), ncu()]);
+    let text = report(&input).experiment(&renderer()).expect("it renders");
+    let table = |text: &str| -> Vec<String> {
+        let table = text.split("# Durations by tool\n").nth(1).expect("the table").lines();
+        table.take_while(|line| line.starts_with('|')).map(str::to_owned).collect()
+    };
+    insta::assert_snapshot!("by_tool", table(&text).join("\n"));
+    for index in 0..3 {
+        assert_eq!(table(&profile(&input, index)).len(), 2 + 3);
+    }
+    let alone = self::input(vec![event(1446.0)]);
+    assert!(!profile(&alone, 0).contains("Durations by tool"), "there is nothing to set beside it");
+}
+
+#[test]
 fn the_dev_log_weighs_the_counters_by_duration() {
     let input = input(vec![event(1500.0), annotation()]);
     let links = devlog::Links { annotation: Some(1), ..Default::default() };
