@@ -75,7 +75,7 @@ fn rendered(raw: &str, details: &str, like: &Run, conf: &Conf, renderer: &Render
     let body = Body::Ncu(AnnotationPass { ncu: Some(run), stages, verification });
     let record = Record { kind: RecordKind::Ncu, body, ..record.clone() };
     let run = Run { mode: Mode::Ncu, outcome: Outcome::Measured(vec![record]), ..like.clone() };
-    let input = Input { experiment: "many".into(), runs: vec![run], comparisons: vec![] };
+    let input = Input { experiment: "many".into(), runs: vec![run], comparisons: vec![], gone: vec![], host: None };
     let report = Report::new(&input, &conf.thresholds)?;
     std::hint::black_box((report.profile(renderer, 0)?, report.files(0)?));
     Ok(())

@@ -95,10 +95,10 @@ fn run(mode: Mode, body: Body) -> Run {
         key: Key::of("example/1", &mode),
         subject: Key::of("subject/1", &()),
         material: serde_json::Value::Null,
-        labels: Labels { id: id.clone(), shape: shape.clone(), mode: Some(mode) },
+        labels: Labels { id: id.clone(), shape: shape.clone(), mode: Some(mode), origin: None },
         tiling: Tiling::default(),
         code: Vec::new(),
-        position: Position { taken_at, session: "session-1".into(), round: 0, position: 0 },
+        position: Position { taken_at, session: "session-1".into(), round: 0, position: 0, looks: None },
         environment: Environment {
             device: Device {
                 id: device.clone(),
@@ -170,7 +170,7 @@ fn event(us: f64) -> Run {
 }
 
 fn input(runs: Vec<Run>) -> Input {
-    Input { experiment: "captured".into(), runs, comparisons: vec![] }
+    Input { experiment: "captured".into(), runs, comparisons: vec![], gone: vec![], host: None }
 }
 
 fn renderer() -> Renderer {
