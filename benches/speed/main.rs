@@ -4,6 +4,7 @@
 mod figures;
 mod overhead;
 mod planning;
+mod profiling;
 mod project;
 mod rendering;
 
@@ -58,6 +59,9 @@ fn benches(wanted: &[String]) -> Result<()> {
     }
     if is_wanted("rendering") {
         show(rendering::thousand_records()?);
+    }
+    if is_wanted("profiling") {
+        show(profiling::hundred_kernels()?);
     }
     if is_wanted("overhead") {
         show(overhead::sample_set()?);

@@ -41,6 +41,11 @@ fn render(input: &Input, conf: &Conf, renderer: &Renderer) -> Result<()> {
     Ok(())
 }
 
+/// The runs of [`thousand_records`].
+pub fn runs(root: &Path) -> Result<Vec<Run>> {
+    Ok(input(&Opened::new(root)?).runs)
+}
+
 /// Runs of three versions, each with one record, versions beside their predecessors.
 fn input(opened: &Opened) -> Input {
     let position = position(0);

@@ -170,7 +170,7 @@ fn profile(
         if let Body::Timeline(traced) = &newest.body {
             traced.files.iter().try_for_each(|kept| artifacts::copy_report(&workspace.project.out, folder, kept))?;
         }
-        for (name, text) in report.files(index) {
+        for (name, text) in report.files(index)? {
             write_text(&folder.join(name), &text)?;
         }
         if let Body::Ncu(AnnotationPass { ncu: Some(NcuRun { report: Some(kept), .. }), .. }) = &newest.body {

@@ -79,7 +79,24 @@ impl CounterName {
         let entry = CounterName::ALL.into_iter().find(|(name, ..)| *name == self);
         entry.map_or("", |(_, key, _)| key)
     }
+
+    /// What limits the theoretical occupancy, given how many blocks each resource allows on a multiprocessor: the resources that
+    /// allow the fewest, all of them where several do; none where no limit is known.
+    pub fn limiters(blocks: impl Fn(CounterName) -> Option<f64>) -> Vec<CounterName> {
+        let limits: Vec<_> = LIMITS.into_iter().filter_map(|limit| Some((limit, blocks(limit)?))).collect();
+        let fewest = limits.iter().map(|(_, blocks)| *blocks).fold(f64::INFINITY, f64::min);
+        limits.into_iter().filter(|(_, blocks)| *blocks == fewest).map(|(limit, _)| limit).collect()
+    }
 }
+
+/// The resources that can limit how many blocks fit a multiprocessor.
+const LIMITS: [CounterName; 5] = [
+    CounterName::BlocksByRegisters,
+    CounterName::BlocksBySharedMemory,
+    CounterName::BlocksByWarps,
+    CounterName::BlocksBySlots,
+    CounterName::BlocksByBarriers,
+];
 
 /// One counter.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -232,5 +249,17 @@ mod tests {
         let keys: BTreeSet<_> = CounterName::ALL.iter().map(|(name, ..)| name.key()).collect();
         assert_eq!(keys.len(), CounterName::ALL.len());
         assert!(!keys.contains(""));
+    }
+
+    #[test]
+    fn resources_that_limit_alike_are_all_named() {
+        let blocks = |counter| match counter {
+            CounterName::BlocksByRegisters | CounterName::BlocksByWarps => Some(2.0),
+            CounterName::BlocksBySharedMemory => Some(3.0),
+            CounterName::Duration => Some(1.0),
+            _ => None,
+        };
+        assert_eq!(CounterName::limiters(blocks), [CounterName::BlocksByRegisters, CounterName::BlocksByWarps]);
+        assert!(CounterName::limiters(|_| None).is_empty(), "nothing is known of any");
     }
 }

@@ -125,6 +125,28 @@ impl Launch {
     }
 }
 
+impl Launch {
+    /// How it was replayed.
+    pub fn replay(&self) -> Replay {
+        let metric = |name: &str| {
+            let absent = || Reading::Absent { reason: format!("{name}: not in the report") };
+            self.metrics.get(name).cloned().unwrap_or_else(absent)
+        };
+        Replay {
+            passes: metric("profiler__replayer_passes"),
+            saved_bytes: metric("profiler__replayer_bytes_mem_backed_up.sum"),
+        }
+    }
+}
+
+/// How often a launch was run again for its metrics, and what was saved for that.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replay {
+    pub passes: Reading,
+    /// Of the device's memory, over all passes; as much is written back.
+    pub saved_bytes: Reading,
+}
+
 /// What tells launches apart: each process counts its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LaunchId {

@@ -15,6 +15,17 @@ pub struct SourceView {
     pub rows: Vec<SourceRow>,
 }
 
+/// What a listing is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Lines of a source file, each with its instructions.
+    Lines,
+    /// Machine code alone.
+    Sass,
+    /// PTX, of a whole module.
+    Ptx,
+}
+
 /// A line of source, or an instruction below it; with neither line nor address, the place of instructions of other lines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SourceRow {
@@ -44,6 +55,15 @@ const STALL: &str = "stall_";
 const NOT_ISSUED: &str = " (Not Issued)";
 
 impl SourceView {
+    /// What it is a listing of.
+    pub fn form(&self) -> Form {
+        match (&self.function, &self.file) {
+            _ if self.rows.iter().all(|row| row.line.is_none()) => Form::Sass,
+            (None, None) => Form::Ptx,
+            _ => Form::Lines,
+        }
+    }
+
     /// Where the column of exactly this name stands.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column == name)
@@ -104,6 +124,14 @@ mod tests {
     fn view(rows: Vec<SourceRow>) -> SourceView {
         let columns = ["# Samples", "stall_wait", "stall_lg", "stall_wait (Not Issued)"].map(str::to_owned);
         SourceView { function: None, file: None, columns: columns.into(), rows }
+    }
+
+    #[test]
+    fn listings_are_told_apart() {
+        let lines = SourceView { function: Some("f".to_owned()), ..view(vec![row(Some(4), &[])]) };
+        assert_eq!(lines.form(), Form::Lines);
+        assert_eq!(view(vec![row(Some(4), &[])]).form(), Form::Ptx);
+        assert_eq!(SourceView { rows: vec![row(None, &[])], ..lines }.form(), Form::Sass);
     }
 
     #[test]

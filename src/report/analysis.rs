@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use super::bottleneck::{Diagnosis, Evidence, diagnose};
 use super::input::{Outcome, Run};
 use super::timeline::Traced;
-use crate::conf::Thresholds;
+use crate::conf::{CounterName, Thresholds};
 use crate::model::protocol::Counters;
-use crate::model::record::{AnnotationPass, Body, Record, SampleSet};
+use crate::model::record::{AnnotationPass, Body, NcuRun, Record, SampleSet};
 use crate::model::{Key, Mode, Timing};
 use crate::roofline::{Cost, Roof};
 use crate::stats::{LEVEL, StatsError, Summary, median, summarize};
@@ -69,6 +69,11 @@ impl Part {
             Counters::Absent { .. } => None,
         }
     }
+
+    /// A counter of Nsight Compute, in the unit of `conf/metrics.toml`.
+    pub fn counted(&self, name: CounterName) -> Option<f64> {
+        self.counter(name.key())
+    }
 }
 
 /// A measured run with its numbers.
@@ -91,6 +96,14 @@ impl Analysis<'_> {
     pub fn newest(&self) -> &Record {
         let newest = self.records.iter().max_by_key(|record| record.position.taken_at);
         newest.expect("an analysis has at least one record")
+    }
+
+    /// The newest pass of Nsight Compute with its run, where that measured.
+    pub fn nsight(&self) -> Option<(&AnnotationPass, &NcuRun)> {
+        match &self.newest().body {
+            Body::Annotation(pass) | Body::Ncu(pass) => Some((pass, pass.ncu.as_ref()?)),
+            Body::Event(_) | Body::Timeline(_) | Body::Verification { .. } => None,
+        }
     }
 }
 

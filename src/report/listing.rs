@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::numbers::percent_of;
-use crate::model::source_view::{Cell, SourceRow, SourceView};
+use crate::model::source_view::{Cell, Form, SourceRow, SourceView};
 
 /// A line of source, or an instruction, with the samples that fell on it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -23,10 +23,12 @@ pub struct HotLine {
     pub stalls: Vec<(String, f64)>,
 }
 
-/// The lines of `function` that hold most samples, over all files that it is made of; at most `most`.
-pub fn hot_lines(views: &[SourceView], function: &str, most: usize) -> Vec<HotLine> {
-    let own = || views.iter().filter(|view| view.function.as_deref() == Some(function));
-    let total: f64 = own().map(samples_of).sum();
+/// The lines that hold most samples, over the listings of one kernel: lines of source where there are any, else instructions; at most
+/// `most`.
+pub fn hot_lines(views: &[&SourceView], most: usize) -> Vec<HotLine> {
+    let form = if views.iter().any(|view| view.form() == Form::Lines) { Form::Lines } else { Form::Sass };
+    let own = || views.iter().filter(|view| view.form() == form);
+    let total: f64 = own().map(|view| samples_of(view)).sum();
     let mut lines: Vec<HotLine> = own()
         .flat_map(|view| view.hottest(most).into_iter().map(move |(row, samples)| (view, row, samples)))
         .map(|(view, row, samples)| HotLine {
@@ -53,7 +55,7 @@ fn samples_of(view: &SourceView) -> f64 {
 
 /// The listings as text: one after another, each row with its samples, their share of the listing's, and the two reasons that
 /// warps waited for most.
-pub fn annotated(views: &[SourceView]) -> String {
+pub fn annotated(views: &[&SourceView]) -> String {
     let mut text = String::new();
     for view in views {
         let total = samples_of(view);
@@ -147,19 +149,31 @@ mod tests {
         ]
     }
 
+    fn instructions() -> SourceView {
+        let rows = vec![
+            row(None, Some(0x7f10), "LDG.E R1", [30.0, 10.0, 20.0]),
+            row(None, Some(0x7f20), "STG.E R1", [10.0, 10.0, 0.0]),
+        ];
+        SourceView { file: None, rows, ..views().remove(0) }
+    }
+
     #[test]
     fn hot_lines_are_those_of_all_files() {
-        let lines = hot_lines(&views(), "f", 5);
+        let (views, sass) = (views(), instructions());
+        let own: Vec<&SourceView> = views.iter().chain([&sass]).collect();
+        let lines = hot_lines(&own, 5);
         let found: Vec<_> = lines.iter().map(|line| (line.file.as_deref(), line.line, line.share)).collect();
         assert_eq!(found, [(Some("b.h"), Some(9), 0.7), (Some("a.cu"), Some(4), 0.3)]);
         assert_eq!(lines[1].stalls, [("lg".to_owned(), 20.0), ("wait".to_owned(), 10.0)]);
-        assert!(hot_lines(&views(), "g", 5).is_empty());
-        assert_eq!(hot_lines(&views(), "f", 1).len(), 1);
+        assert!(hot_lines(&[], 5).is_empty());
+        assert_eq!(hot_lines(&own, 1).len(), 1);
+        let found: Vec<_> = hot_lines(&[&sass], 5).iter().map(|line| (line.address, line.share)).collect();
+        assert_eq!(found, [(Some(0x7f10), 0.75), (Some(0x7f20), 0.25)], "without lines they are instructions");
     }
 
     #[test]
     fn each_line_says_what_it_waited_for() {
-        insta::assert_snapshot!(annotated(&views()), @r#"
+        insta::assert_snapshot!(annotated(&views().iter().collect::<Vec<_>>()), @r#"
         f, a.cu: 30 samples
 
           samples  share           line  source

@@ -1,15 +1,18 @@
 //! Reports from plain data: profiles, experiments, result files and dev logs. Pure but for reading templates; the same
 //! input gives the same bytes, with times from the records alone. Knows nothing of plan, store or devices.
 
+mod advice;
 mod analysis;
 pub mod attribution;
 mod bottleneck;
 mod bounded;
 pub mod calibration;
+mod counters;
 pub mod devlog;
 mod differences;
 mod input;
 pub mod listing;
+mod ncu;
 pub mod numbers;
 pub mod opportunities;
 mod render;
@@ -17,6 +20,8 @@ mod results;
 mod sift;
 mod summary;
 mod timeline;
+mod tools;
+mod verbose;
 pub mod verdict;
 mod verification;
 mod view;
@@ -35,6 +40,8 @@ pub use sift::{Sifted, sift};
 pub use timeline::{agreement as timeline_agreement, summary as timeline_summary};
 pub use verification::{Verdict, VerificationReport, VerifiedRow, VerifiedSubject};
 
+use std::path::PathBuf;
+
 use crate::conf::Thresholds;
 use analysis::{Analysis, analyse};
 use render::Template;
@@ -48,6 +55,8 @@ pub enum ReportError {
     Render(#[from] RenderError),
     #[error("results.csv cannot be written: {0}")]
     Csv(#[from] csv::Error),
+    #[error("the listing of stage `{stage}` cannot be written: {source}; run `mlarun cache verify`")]
+    Listing { stage: String, source: csv::Error },
 }
 
 /// An experiment with all its numbers worked out, ready to be rendered.
@@ -55,6 +64,7 @@ pub enum ReportError {
 pub struct Report<'a> {
     input: &'a Input,
     analyses: Vec<Option<Analysis<'a>>>,
+    thresholds: Thresholds,
 }
 
 impl<'a> Report<'a> {
@@ -64,7 +74,7 @@ impl<'a> Report<'a> {
     /// A run without records, with records of another mode, or with samples that are no times.
     pub fn new(input: &'a Input, thresholds: &Thresholds) -> Result<Report<'a>, ReportError> {
         let analyses = input.runs.iter().map(|run| analyse(run, thresholds)).collect::<Result<_, _>>()?;
-        Ok(Report { input, analyses })
+        Ok(Report { input, analyses, thresholds: thresholds.clone() })
     }
 
     /// report.md of the run at `index`; `None` when it was not measured.
@@ -78,15 +88,21 @@ impl<'a> Report<'a> {
             let view = timeline::view(analysis.run, traced, context, notes);
             return Ok(Some(renderer.render(Template::Timeline, &view)?));
         }
-        let view = view::profile(self.input, &self.analyses, index, analysis);
+        let view = view::profile(self.input, &self.analyses, index, analysis, &self.thresholds);
         Ok(Some(renderer.render(Template::Profile, &view)?))
     }
 
-    /// Files beside report.md of the run at `index`, by name: those of a timeline.
-    pub fn files(&self, index: usize) -> Vec<(&'static str, String)> {
-        let traced = self.analyses.get(index).and_then(Option::as_ref).and_then(|analysis| analysis.traced.as_ref());
-        let Some((traced, run)) = traced.zip(self.input.runs.get(index)) else { return Vec::new() };
-        traced.files(&format!("{} {} at {}", run.id.kernel, run.id.version, run.label))
+    /// Every file beside report.md of the run at `index`, by its path relative to it: those of a timeline, and what ncu mode lists;
+    /// none in the other modes.
+    ///
+    /// # Errors
+    /// A listing that does not fit its columns.
+    pub fn files(&self, index: usize) -> Result<Vec<(PathBuf, String)>, ReportError> {
+        let Some(analysis) = self.analyses.get(index).and_then(Option::as_ref) else { return Ok(Vec::new()) };
+        let Some(traced) = &analysis.traced else { return ncu::files(analysis) };
+        let run = analysis.run;
+        let files = traced.files(&format!("{} {} at {}", run.id.kernel, run.id.version, run.label));
+        Ok(files.into_iter().map(|(name, text)| (PathBuf::from(name), text)).collect())
     }
 
     /// Median duration of the run at `index` in nanoseconds: end to end and cold in event mode, the sum of the stages in

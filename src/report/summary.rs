@@ -9,6 +9,7 @@ use super::calibration::sentence;
 use super::input::{Baseline, Comparison, Gone, Input, Outcome, Run};
 use super::numbers::{ABSENT, SAME_CODE, TimeUnit, cell, change_of_time, counted, gb_per_s, percent_of, three_digits};
 use super::timeline;
+use super::tools::{self, ToolRow};
 use super::verdict;
 use super::view::{
     Previous, as_judged, basis, clocks, company, comparable, is_above_roofline, is_deterministic, mend_roofline,
@@ -29,6 +30,7 @@ pub(super) struct ExperimentView {
     pub failed: usize,
     pub warnings: Vec<String>,
     pub results: Vec<ResultTable>,
+    pub tools: Vec<ToolRow>,
     pub baselines: Vec<ComparisonTable>,
     pub missing: Vec<MissingRow>,
     /// How many comparisons ended with which verdict; empty without any.
@@ -131,6 +133,7 @@ pub(super) fn experiment(input: &Input, analyses: &[Option<Analysis<'_>>]) -> Ex
             .chain(measured().filter_map(marked))
             .collect(),
         results: Mode::ALL.into_iter().filter_map(|mode| result_table(mode, analyses)).collect(),
+        tools: tools::all(analyses),
         baselines: comparison_tables(input, analyses),
         missing: missing(input, analyses),
         verdicts: verdicts(input),
@@ -198,6 +201,7 @@ fn result_row(analysis: &Analysis<'_>, unit: TimeUnit) -> ResultRow {
         over: match (&whole.summary, &analysis.traced) {
             (Some(summary), _) => basis(summary),
             (None, Some(traced)) => timeline::basis(traced),
+            (None, None) if analysis.nsight().is_some() => tools::told_by(analysis),
             (None, None) => ABSENT.to_owned(),
         },
         tflops: three_digits(whole.flops_per_s().map(|rate| rate / 1e12)),

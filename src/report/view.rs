@@ -5,16 +5,21 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::advice::{Unhealthy, top, unhealthy};
 use super::analysis::{Analysis, DRAM, OCCUPANCY, Part, TENSOR_CORE, run_name};
 use super::attribution::{attribution, moved};
+use super::counters::{self, CountersView};
 use super::differences::differences;
 use super::input::{Baseline, Comparison, Input, Outcome, Recorded, Run};
+use super::ncu::{self, NcuView};
 use super::numbers::{
     ABSENT, SAME_CODE, TimeUnit, cell, change, change_of_rate, change_of_time, counted, fixed, gb_per_s, microseconds,
     percent, percent_of, signed_percent, three_digits,
 };
 use super::sift::causes;
+use super::tools::{self, ToolRow};
 use super::verdict;
+use crate::conf::Thresholds;
 use crate::model::device::PeakSource;
 use crate::model::protocol::Counters;
 use crate::model::record::Record;
@@ -39,6 +44,9 @@ pub(super) struct ProfileView {
     pub root_cause: String,
     pub opportunities: Vec<Opportunity>,
     pub baselines: Vec<BaselineTable>,
+    pub ncu: Option<NcuView>,
+    pub counters: Option<CountersView>,
+    pub tools: Vec<ToolRow>,
     pub roofline: Option<Roofline>,
     pub timings: Vec<TimingRow>,
     pub details: Vec<DetailRow>,
@@ -157,6 +165,7 @@ pub(super) fn profile(
     analyses: &[Option<Analysis<'_>>],
     index: usize,
     analysis: &Analysis<'_>,
+    thresholds: &Thresholds,
 ) -> ProfileView {
     let run = analysis.run;
     let (bottleneck, root_cause) = bottleneck(analysis);
@@ -170,14 +179,17 @@ pub(super) fn profile(
         is_annotation: run.mode == Mode::Annotation,
         configuration: configuration(&run.shape),
         parameters: cell(&run.shape.to_string()),
-        stages: stage_rows(analysis),
+        stages: stage_rows(analysis, thresholds),
         bottleneck,
         root_cause,
-        opportunities: opportunities(analysis),
+        opportunities: top(analysis, thresholds).unwrap_or_else(|| opportunities(analysis)),
         baselines,
+        ncu: ncu::view(analysis, thresholds),
+        counters: counters::section(analysis, thresholds),
+        tools: tools::beside(analyses, analysis),
         roofline: run.peaks.as_ref().and_then(|peaks| roofline(analysis, peaks)),
         timings: analysis.timings.iter().map(|(timing, summary)| timing_row(timing.name(), summary)).collect(),
-        details: analysis.stages.iter().map(|stage| detail_row(stage, analysis.whole.ns)).collect(),
+        details: analysis.stages.iter().map(|stage| detail_row(stage, analysis)).collect(),
         tilings: tilings(&run.tiling.pipeline, &run.tiling.stages),
         context: context(analysis),
         notes,
@@ -205,7 +217,11 @@ fn parts<'a>(analysis: &'a Analysis<'_>) -> &'a [Part] {
     if analysis.stages.is_empty() { std::slice::from_ref(&analysis.whole) } else { &analysis.stages }
 }
 
-fn stage_rows(analysis: &Analysis<'_>) -> Vec<StageRow> {
+fn stage_rows(analysis: &Analysis<'_>, thresholds: &Thresholds) -> Vec<StageRow> {
+    let sick = |part: &Part| match analysis.nsight() {
+        Some(_) => unhealthy(part, thresholds).into_iter().next(),
+        None => None,
+    };
     let row = |part: &Part| StageRow {
         stage: cell(&part.name),
         duration_us: microseconds(Some(part.ns)),
@@ -213,17 +229,20 @@ fn stage_rows(analysis: &Analysis<'_>) -> Vec<StageRow> {
         dram: fixed(part.counter(DRAM), 0),
         occupancy: fixed(part.counter(OCCUPANCY), 0),
         bottleneck: part.diagnosis.as_ref().map_or(ABSENT.to_owned(), |diagnosis| diagnosis.label()),
-        key_issue: key_issue(part),
+        key_issue: key_issue(part, sick(part)),
     };
     parts(analysis).iter().map(row).collect()
 }
 
-fn key_issue(part: &Part) -> String {
-    let Some(diagnosis) = &part.diagnosis else { return ABSENT.to_owned() };
-    match part.fraction() {
-        Some(fraction) => cell(&format!("{} of roofline: {}", percent_of(Some(fraction)), diagnosis.focus)),
-        None => cell(&diagnosis.focus),
-    }
+/// What to look at, and the first metric that is not healthy where Nsight Compute measured.
+fn key_issue(part: &Part, sick: Option<Unhealthy>) -> String {
+    let diagnosed = part.diagnosis.as_ref().map(|diagnosis| match part.fraction() {
+        Some(fraction) => format!("{} of roofline: {}", percent_of(Some(fraction)), diagnosis.focus),
+        None => diagnosis.focus.clone(),
+    });
+    let sick = sick.map(|sick| format!("{} {}: {}", sick.label, sick.value, sick.otherwise));
+    let issues: Vec<String> = diagnosed.into_iter().chain(sick).collect();
+    if issues.is_empty() { ABSENT.to_owned() } else { cell(&issues.join("; ")) }
 }
 
 /// Heading and root cause, the latter of at most two sentences.
@@ -623,10 +642,10 @@ pub(super) fn basis(summary: &Summary) -> String {
     }
 }
 
-fn detail_row(stage: &Part, whole_ns: f64) -> DetailRow {
+fn detail_row(stage: &Part, analysis: &Analysis<'_>) -> DetailRow {
     DetailRow {
         stage: cell(&stage.name),
-        share: percent_of(Some(stage.ns / whole_ns)),
+        share: percent_of(Some(stage.ns / analysis.whole.ns)),
         intensity: three_digits(stage.cost.and_then(|cost| cost.intensity())),
         tflops: three_digits(stage.flops_per_s().map(|rate| rate / 1e12)),
         gb_per_s: gb_per_s(stage.bytes_per_s()),
@@ -634,7 +653,10 @@ fn detail_row(stage: &Part, whole_ns: f64) -> DetailRow {
         fraction: percent_of(stage.fraction()),
         interval_us: stage.summary.as_ref().map_or(ABSENT.to_owned(), interval_us),
         basis: stage.summary.as_ref().map_or(ABSENT.to_owned(), basis),
-        counters: counters(stage.counters.as_ref()),
+        counters: match analysis.nsight() {
+            Some(_) => "see Counters".to_owned(),
+            None => counters(stage.counters.as_ref()),
+        },
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod ncu;
 mod nsys;
+mod reports;
 mod timeline;
 
 use std::io::Read;

@@ -30,46 +30,6 @@ fn counter_of(launch: &Launch, capability: Capability, metrics: &Metrics, counte
     Reading::Number { value: sum, unit }
 }
 
-/// What limits the theoretical occupancy: the resources that allow the fewest blocks on a multiprocessor, all of them where several
-/// do; none where no limit was delivered.
-pub fn limiters(counters: &BTreeMap<CounterName, Reading>) -> Vec<CounterName> {
-    let limits: Vec<(CounterName, f64)> = [
-        CounterName::BlocksByRegisters,
-        CounterName::BlocksBySharedMemory,
-        CounterName::BlocksByWarps,
-        CounterName::BlocksBySlots,
-        CounterName::BlocksByBarriers,
-    ]
-    .into_iter()
-    .filter_map(|counter| match counters.get(&counter)? {
-        Reading::Number { value, .. } => Some((counter, *value)),
-        _ => None,
-    })
-    .collect();
-    let fewest = limits.iter().map(|(_, blocks)| *blocks).fold(f64::INFINITY, f64::min);
-    limits.into_iter().filter(|(_, blocks)| *blocks == fewest).map(|(counter, _)| counter).collect()
-}
-
-/// How often a launch was run again for its metrics, and what was saved for that.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Replay {
-    pub passes: Reading,
-    /// Of the device's memory, over all passes.
-    pub saved_bytes: Reading,
-}
-
-/// What Nsight Compute says about how it replayed `launch`.
-pub fn replay(launch: &Launch) -> Replay {
-    let metric = |name: &str| {
-        let absent = || Reading::Absent { reason: format!("{name}: not in the report") };
-        launch.metrics.get(name).cloned().unwrap_or_else(absent)
-    };
-    Replay {
-        passes: metric("profiler__replayer_passes"),
-        saved_bytes: metric("profiler__replayer_bytes_mem_backed_up.sum"),
-    }
-}
-
 fn spelled(unit: Unit) -> String {
     match unit.to_string() {
         none if none.is_empty() => "plain numbers".to_owned(),
@@ -101,22 +61,7 @@ mod tests {
         assert_eq!(found[&CounterName::DramBytes], absent("dram__bytes.sum: n/a"));
         assert_eq!(found[&CounterName::Duration], absent("gpu__time_duration.sum is 7 cycle, which is not in ns"));
         assert_eq!(found[&CounterName::L2HitRate], absent("lts__t_sector_hit_rate.pct: not in the report"));
-        assert!(limiters(&found).is_empty(), "nothing is known of any");
         let old = counters(&report.launches[0], Capability { major: 6, minor: 1 }, &Conf::default().metrics);
         assert!(old.values().all(|reading| matches!(reading, Reading::Absent { .. })));
-    }
-
-    #[test]
-    fn resources_that_limit_alike_are_all_named() {
-        let blocks = |value| Reading::Number { value, unit: Unit::ONE };
-        let absent = Reading::Absent { reason: "n/a".to_owned() };
-        let limits = [
-            (CounterName::BlocksByRegisters, blocks(2.0)),
-            (CounterName::BlocksBySharedMemory, blocks(3.0)),
-            (CounterName::BlocksByWarps, blocks(2.0)),
-            (CounterName::BlocksBySlots, absent),
-            (CounterName::Duration, blocks(1.0)),
-        ];
-        assert_eq!(limiters(&limits.into()), [CounterName::BlocksByRegisters, CounterName::BlocksByWarps]);
     }
 }

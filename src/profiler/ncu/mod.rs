@@ -15,7 +15,7 @@ pub mod run;
 mod source;
 mod table;
 
-pub use counters::{Replay, counters, limiters, replay};
+pub use counters::counters;
 pub use details::{JoinError, join, read_details};
 pub use log::{Log, Profiled, read_log};
 pub use outcome::{Asked, NcuFailure, judge};
