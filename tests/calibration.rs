@@ -41,6 +41,19 @@ fn a_loud_shared_cpu_deceives_nobody_and_keeps_the_usual_threshold() {
     assert!(judged.kernels.iter().all(|kernel| kernel.spread.is_some_and(|spread| spread > 0.02)), "{judged:?}");
 }
 
+/// What the rule promises: one percent is found 95 times in 100 where processes spread by half a percent at most.
+#[test]
+fn an_h200_with_free_clocks_shows_one_percent_and_bears_the_lowest_threshold() {
+    let judged = judged("h200.jsonl");
+    assert_eq!(judged.rule.threshold, 0.005, "{:?}", judged.rule);
+    for kernel in &judged.kernels {
+        assert!(kernel.spread.is_some_and(|spread| spread <= 0.005), "{}: {:?}", kernel.name, kernel.spread);
+        let one = kernel.changes.iter().find(|change| (change.slower_by - 0.01).abs() < 1e-9 && change.how == How::ScaledSamples);
+        let found = one.map(|change| change.at_least);
+        assert!(found >= Some(0.95), "{}: {one:?}", kernel.name);
+    }
+}
+
 /// Without it the others could not fail: the same processes show a difference that is there.
 #[test]
 fn what_takes_three_times_as_long_is_found_on_the_loudest_host() {
