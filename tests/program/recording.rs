@@ -220,14 +220,23 @@ fn a_recording_that_was_cut_short_gives_what_it_holds() {
 }
 
 /// What an H200 made of experiments/var6_sweep.toml, and the reports that mlarun wrote there.
-const SWEEP: &str = "tests/recordings/var6_sweep-h200";
-
 #[test]
 fn the_recorded_sweep_of_an_h200_gives_the_reports_that_were_written_there() {
+    gives_the_reports_that_were_written_there("tests/recordings/var6_sweep-h200");
+}
+
+/// mla_var6_plus v2 in event, annotation, ncu and nsys mode.
+#[test]
+fn the_recorded_modes_of_an_h200_give_the_reports_that_were_written_there() {
+    gives_the_reports_that_were_written_there("tests/recordings/four_modes-h200");
+}
+
+#[track_caller]
+fn gives_the_reports_that_were_written_there(recorded: &str) {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
     let elsewhere = Elsewhere::new();
-    elsewhere.replay(&repository.join(format!("{SWEEP}.recording")), &["--out", "h200"]).expect(0);
-    let expected = repository.join(SWEEP);
+    elsewhere.replay(&repository.join(format!("{recorded}.recording")), &["--out", "h200"]).expect(0);
+    let expected = repository.join(recorded);
     let folder = elsewhere.path("h200");
     let reports: Vec<_> = texts(&folder).into_iter().filter(|(path, _)| is_report(path)).collect();
     if std::env::var_os("MLARUN_UPDATE_EXPECTED").is_some() {
