@@ -48,7 +48,10 @@ fn an_h200_with_free_clocks_shows_one_percent_and_bears_the_lowest_threshold() {
     assert_eq!(judged.rule.threshold, 0.005, "{:?}", judged.rule);
     for kernel in &judged.kernels {
         assert!(kernel.spread.is_some_and(|spread| spread <= 0.005), "{}: {:?}", kernel.name, kernel.spread);
-        let one = kernel.changes.iter().find(|change| (change.slower_by - 0.01).abs() < 1e-9 && change.how == How::ScaledSamples);
+        let one = kernel
+            .changes
+            .iter()
+            .find(|change| (change.slower_by - 0.01).abs() < 1e-9 && change.how == How::ScaledSamples);
         let found = one.map(|change| change.at_least);
         assert!(found >= Some(0.95), "{}: {one:?}", kernel.name);
     }
