@@ -3,7 +3,7 @@
 //! From the bottom up: [`library`] (is it there), [`error`] (what an error means), [`driver`] (context, streams, events,
 //! graphs), [`limits`] (what can be launched), [`module`], [`memory`], [`launch`], [`support`] (mlarun's own kernels),
 //! [`buffers`], [`reference`](mod@reference), [`meter`] (times), [`load`](mod@load), [`rig`]; and beside them
-//! [`probe`](mod@probe), [`profile`](mod@profile), [`timeline`](mod@timeline) with [`cupti`], [`nvrtc`] and [`tools`].
+//! [`probe`](mod@probe), [`profile`](mod@profile), [`timeline`](mod@timeline) with [`cupti`](mod@cupti), [`nvrtc`] and [`tools`].
 //!
 //! Clocks, power and modes of a GPU are never touched here.
 
