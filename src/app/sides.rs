@@ -35,7 +35,7 @@ pub enum SideError {
     #[error("{text}: {error}")]
     Version { text: String, error: String },
     #[error(
-        "{text}: a package lies in kernels/<language>/<layer>/<design>/ and holds a {PACKAGE}; name such a folder, or KERNEL:VERSION"
+        "{text} is no package: one lies in kernels/<language>/<layer>/<design>/ and holds a {PACKAGE}; name such a folder, or KERNEL:VERSION"
     )]
     NoPackage { text: String },
     #[error("{text}: {error}")]
@@ -75,7 +75,10 @@ impl FoundSide {
 
     fn in_folder(text: &str, project: &Project) -> Result<FoundSide, SideError> {
         let none = || SideError::NoPackage { text: text.to_owned() };
-        let folder = Path::new(text).canonicalize().map_err(|error| SideError::Io { text: text.to_owned(), error })?;
+        let folder = Path::new(text).canonicalize().map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => SideError::NoPackage { text: text.to_owned() },
+            _ => SideError::Io { text: text.to_owned(), error },
+        })?;
         let root =
             folder.ancestors().nth(4).filter(|root| folder.starts_with(root.join("kernels"))).ok_or_else(none)?;
         let inside = folder.strip_prefix(root).map_err(|_| none())?;

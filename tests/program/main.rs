@@ -6,6 +6,7 @@ mod calibrate;
 mod clock_kills;
 mod clocks;
 mod command_line;
+mod compare;
 mod confinement;
 mod devlog;
 mod failures;
