@@ -62,7 +62,7 @@ struct Material<'a> {
 /// A pin cannot be made, found or used.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
-    #[error("`{0}` is no name of a pin: letters, digits, `-`, `_` and `.`, and no `.` at the start")]
+    #[error("`{0}` is no name of a pin: letters, digits, `-`, `_` and `.`, and a letter, a digit or `_` at the start")]
     Name(String),
     #[error("there is a pin `{0}` already; --replace puts this build in its place, another name keeps both")]
     Exists(String),
@@ -93,20 +93,20 @@ fn folder(project: &Project) -> PathBuf {
 
 fn file(project: &Project, name: &str) -> Result<PathBuf, PinError> {
     let is_name = !name.is_empty()
-        && !name.starts_with('.')
+        && !name.starts_with(['.', '-'])
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     if is_name { Ok(folder(project).join(format!("{name}.json"))) } else { Err(PinError::Name(name.to_owned())) }
 }
 
-/// Every pin, by name.
+/// Every pin, by name, and why those that cannot be read cannot.
 ///
 /// # Errors
-/// One cannot be read.
-pub fn pins(project: &Project) -> Result<Vec<Pin>, PinError> {
+/// Their folder cannot be read.
+pub fn pins(project: &Project) -> Result<(Vec<Pin>, Vec<PinError>), PinError> {
     let folder = folder(project);
     let entries = match fs::read_dir(&folder) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), Vec::new())),
         Err(error) => return Err(io_error(&folder)(error)),
     };
     let mut names = Vec::new();
@@ -116,7 +116,14 @@ pub fn pins(project: &Project) -> Result<Vec<Pin>, PinError> {
     }
     names.retain(|name| file(project, name).is_ok());
     names.sort();
-    names.iter().map(|name| pin(project, name)).collect()
+    let (mut sound, mut broken) = (Vec::new(), Vec::new());
+    for name in &names {
+        match pin(project, name) {
+            Ok(pin) => sound.push(pin),
+            Err(error) => broken.push(error),
+        }
+    }
+    Ok((sound, broken))
 }
 
 /// The pin `name`.
@@ -201,12 +208,16 @@ fn publish(mut growing: Growing, place: &Path) -> Result<(), PinError> {
     }
 }
 
-/// Removes the pin `name`.
+/// Removes the pin `name`, and gives it, unless it cannot be read any more.
 ///
 /// # Errors
 /// There is none, or it cannot be removed.
-pub fn remove(project: &Project, name: &str) -> Result<Pin, PinError> {
-    let removed = pin(project, name)?;
+pub fn remove(project: &Project, name: &str) -> Result<Option<Pin>, PinError> {
+    let removed = match pin(project, name) {
+        Ok(pin) => Some(pin),
+        Err(PinError::Damaged { .. }) => None,
+        Err(error) => return Err(error),
+    };
     let path = file(project, name)?;
     fs::remove_file(&path).map_err(io_error(&path))?;
     failpoint::here("pin.removed");
@@ -214,9 +225,13 @@ pub fn remove(project: &Project, name: &str) -> Result<Pin, PinError> {
     Ok(removed)
 }
 
-/// Removes the folders that no pin names.
+/// Removes the folders that no pin names; none as long as a pin cannot be read that may name them.
 fn remove_unused(project: &Project) -> Result<(), PinError> {
-    let used: BTreeSet<String> = pins(project)?.iter().map(|pin| pin.key.to_string()).collect();
+    let (sound, broken) = pins(project)?;
+    if !broken.is_empty() {
+        return Ok(());
+    }
+    let used: BTreeSet<String> = sound.iter().map(|pin| pin.key.to_string()).collect();
     let pins = folder(project);
     for entry in fs::read_dir(&pins).map_err(io_error(&pins))? {
         let entry = entry.map_err(io_error(&pins))?;

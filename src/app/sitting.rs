@@ -124,7 +124,8 @@ impl Workspace<'_> {
     /// # Errors
     /// It was, and cannot be read.
     pub fn host_calibration(&self, state: &ClockState) -> Result<Option<HostCalibration>, CalibrationsError> {
-        calibrations::judged(&self.sittings_folder(state))
+        let judged = calibrations::judged(&self.sittings_folder(state))?;
+        Ok(judged.filter(HostCalibration::says_something))
     }
 
     /// Gathers what is missing, in one sitting.

@@ -57,10 +57,10 @@ fn whole(global: &Global, args: &NightlyArgs, night: &mut String) -> Result<Exit
     let mut state = kept.load().map_err(keep_error)?;
     let due = nightly.due(&state);
     if due.offers.is_empty() {
-        let notes = if due.notes.is_empty() {
-            "no experiment lists a run in event mode".to_owned()
-        } else {
-            due.notes.join("; ")
+        let notes = match (due.notes.is_empty(), &args.only) {
+            (false, _) => due.notes.join("; "),
+            (true, Some(only)) => format!("`--only {only}` holds for no run in event mode"),
+            (true, None) => "no experiment lists a run in event mode".to_owned(),
         };
         return Err(CliError::usage(format!("there is nothing to measure against the pin `{}`: {notes}", pin.name)));
     }

@@ -10,12 +10,21 @@ use crate::report::numbers::counted;
 pub fn run(global: &Global, args: &PinArgs) -> Result<Exit, CliError> {
     let project = context::project_here(global)?;
     if args.list {
-        return list(global, &pin::pins(&project).map_err(pin_error)?);
+        let (sound, broken) = pin::pins(&project).map_err(pin_error)?;
+        let listed = list(global, &sound)?;
+        broken.iter().for_each(|error| output::note(&format!("mlarun: {error}")));
+        return Ok(if broken.is_empty() { listed } else { Exit::HostLacks });
     }
     let name = args.name.as_deref().unwrap_or(DEFAULT_PIN);
     if args.remove {
         let removed = pin::remove(&project, name).map_err(pin_error)?;
-        return told(global, &removed, "removed");
+        return match removed {
+            Some(removed) => told(global, &removed, "removed"),
+            None => {
+                output::note(&format!("removed {name}, which could not be read"));
+                Ok(Exit::Success)
+            }
+        };
     }
     let broken = project.catalog.diagnostics();
     output::diagnostics(&broken, global.color);

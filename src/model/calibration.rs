@@ -32,6 +32,13 @@ pub struct HostCalibration {
     pub threshold: f64,
 }
 
+impl HostCalibration {
+    /// At least one comparison could be made of what was gathered.
+    pub fn says_something(&self) -> bool {
+        self.resampled.comparisons > 0
+    }
+}
+
 /// How often identical code was called faster or slower.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct FalseVerdicts {

@@ -80,7 +80,7 @@ pub fn begin(state: &mut State, situation: &Situation, budget: SignedDuration, n
         (measuring, boot) = (night.measuring, night.boot);
         state.remember(Past { id: night.id, began_at: night.began_at });
     }
-    let id = now.strftime("%Y%m%dT%H%M%SZ").to_string();
+    let id = now.strftime("%Y%m%dT%H%M%S%.3fZ").to_string();
     state.tonight = Some(Tonight { id, began_at: now, boot, measuring, notes });
     Begun { until: now.checked_add(budget).unwrap_or(Timestamp::MAX), is_resumed: false }
 }

@@ -128,7 +128,9 @@ impl How {
 /// Processes that are judged together must be of one host.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CalibrationError {
-    #[error("nothing is gathered here; `mlarun calibrate` gathers and judges")]
+    #[error(
+        "there is no process to judge, gathered here or in the files that are named; `mlarun calibrate` gathers and judges"
+    )]
     Nothing,
     #[error("the sittings are of {one} and of {other}; judge them apart")]
     Mixed { one: String, other: String },
@@ -355,6 +357,10 @@ pub fn sentence(host: &HostCalibration) -> String {
         let at_most = false_verdicts.at_most.map_or_else(String::new, |limit| format!(" (at most {})", percent(limit)));
         format!("{} of {}{at_most}", false_verdicts.events, false_verdicts.comparisons)
     };
+    if !host.says_something() {
+        let processes = counted(host.processes, "process");
+        return format!("This host: {processes} are too few for a single comparison; `mlarun calibrate` gathers more.");
+    }
     let seen = match (host.smallest_change_at_best.map(percent), host.smallest_change.map(percent)) {
         (Some(best), Some(worst)) if best != worst => {
             format!("a change of {best} to {worst}, by the kernel, is found 95 times in 100")

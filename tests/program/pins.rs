@@ -74,3 +74,14 @@ fn a_kill_leaves_the_old_pin_or_the_new_one() {
         project.mlarun(&["pin", "--replace"]).expect(0);
     }
 }
+
+#[test]
+fn a_pin_that_cannot_be_read_hides_no_other_and_can_be_removed() {
+    let project = Project::new();
+    project.mlarun(&["pin", "good"]).expect(0);
+    project.write("out/pins/bad.json", "");
+    project.mlarun(&["pin", "--list"]).expect(3).prints("good").says("bad.json");
+    project.mlarun(&["pin", "--remove", "bad"]).expect(0).says("removed bad");
+    project.mlarun(&["pin", "--list"]).expect(0).prints("good").says_nothing_of("bad");
+    project.mlarun(&["pin", "--", "-x"]).expect(2).says("is no name of a pin");
+}
