@@ -1,6 +1,7 @@
 //! The program as its users meet it: the real binary in projects of small kernels.
 
 mod adversity;
+mod baselines;
 mod cache;
 mod calibrate;
 mod clock_kills;
