@@ -19,7 +19,7 @@ use crate::model::{DeviceKind, Language, Shape};
 use crate::pairs::Standing;
 use crate::report::attribution::attribution;
 use crate::report::calibration::sentence;
-use crate::report::numbers::{change_of_speed, duration};
+use crate::report::numbers::{change_of_speed, counted, duration};
 use crate::report::verdict;
 use crate::stats::verdict::Verdict;
 
@@ -61,10 +61,20 @@ pub fn run(global: &Global, args: &CompareArgs) -> Result<Exit, CliError> {
         shape: shape.clone(),
     };
     let pace = Pace { rounds: args.rounds.unwrap_or(Pace::default().rounds), budget, timing: args.timing };
+    if global.quiet == 0 {
+        let (old, new) = (called(&pair.baseline), called(&pair.candidate));
+        let rounds = counted(pace.rounds, "round");
+        output::note(&format!(
+            "comparing {new} with {old}: at most {rounds}, a fresh process of each side in every one"
+        ));
+    }
     let workspace = opened.workspace();
     let compared = workspace.compare(std::slice::from_ref(&pair), &pace, &mut control);
     drop((progress, lease));
     let compared = compared.map_err(compare_error)?;
+    if interrupted.load(Ordering::Relaxed) {
+        output::note("interrupted; every sample set that was finished is kept");
+    }
     let [compared] = &compared[..] else { unreachable!("one pair was asked for") };
     let clocks = workspace.calibration_clocks().map_err(super::calibrate::sitting_error)?;
     let host = workspace.host_calibration(&clocks).map_err(CliError::host)?;
@@ -127,7 +137,9 @@ fn compare_error(error: CompareError) -> CliError {
     match error {
         CompareError::Bench(error) => bench_error(error),
         CompareError::Refused { .. } => CliError::Message(Exit::RunsFailed, error.to_string()),
-        CompareError::Interrupted => CliError::Message(Exit::Interrupted, "interrupted".to_owned()),
+        CompareError::Interrupted => {
+            CliError::Message(Exit::Interrupted, "interrupted; every sample set that was finished is kept".to_owned())
+        }
     }
 }
 

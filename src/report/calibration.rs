@@ -495,7 +495,7 @@ mod tests {
         let kernel = &judged.kernels[0];
         assert_eq!((kernel.resampled, kernel.smallest_change, kernel.changes.len()), (None, None, 0));
         assert_eq!(kernel.disjoint.false_verdicts.at_most, None);
-        assert!(sentence(&judged.host()).contains("no change up to twice the speed"));
+        assert!(sentence(&judged.host()).contains("too few for a single comparison"));
         assert_eq!(judge(&[], 400), Err(CalibrationError::Nothing));
         let mut other = sitting("copy", 3, ClockState::None, quiet);
         other.about.device.name = "Another".into();

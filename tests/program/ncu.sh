@@ -21,14 +21,31 @@ if [ "$1" = --query-metrics ]; then
     fi
     exit
 fi
+# Unit and value of $metric.
+measure() {
+    case $metric in
+    gpu__time_duration.sum) unit=ns value=2000 ;;
+    *bytes_pipe*) unit=byte value=0 ;;
+    *bytes*) unit=byte value=1024 ;;
+    *pct* | *_pct) unit=% value=42.5 ;;
+    *per_second) unit=hz value=1500000000 ;;
+    *occupancy_limit*) unit=block value=8 ;;
+    *registers*) unit=register/thread value=32 ;;
+    *shared*) unit=byte/block value=1024 ;;
+    *) unit='' value=0.5 ;;
+    esac
+}
 row() { printf '"%s","7","copy","%s","%s","%s","%s","","","","",""\n' "$@"; }
 header='"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value","Rule Name","Rule Type","Rule Description","Estimated Speedup Type","Estimated Speedup"'
 if [ "$1" = --import ]; then
     case "$*" in
     *'--page raw'*)
-        echo '"ID","Process ID","Kernel Name","gpu__time_duration.sum","dram__bytes.sum","profiler__replayer_passes"'
-        echo '"","","","ns","byte",""'
-        echo '"0","7","copy","2000","1024","38"'
+        names='"ID","Process ID","Kernel Name","profiler__replayer_passes"' units='"","","",""' values='"0","7","copy","38"'
+        for metric in $(tr , ' ' <"$here/ncu.metrics"); do
+            measure
+            names="$names,\"$metric\"" units="$units,\"$unit\"" values="$values,\"$value\""
+        done
+        printf '%s\n' "$names" "$units" "$values"
         ;;
     *'--page details'*)
         echo "$header"
@@ -56,6 +73,7 @@ while :; do
 done
 echo started >>"$here/ncu.starts"
 cat >"$here/ncu.request"
+echo "$metrics" >"$here/ncu.metrics"
 launches=$(grep -o '"entry":"copy"' "$here/ncu.request" | wc -l)
 case $mode in
 permission)
@@ -77,17 +95,7 @@ esac
     number=0
     while [ "$number" -lt "$launches" ]; do
         for metric in $(echo "$metrics" | tr , ' '); do
-            case $metric in
-            gpu__time_duration.sum) unit=ns value=2000 ;;
-            *bytes_pipe*) unit=byte value=0 ;;
-            *bytes*) unit=byte value=1024 ;;
-            *pct* | *_pct) unit=% value=42.5 ;;
-            *per_second) unit=hz value=1500000000 ;;
-            *occupancy_limit*) unit=block value=8 ;;
-            *registers*) unit=register/thread value=32 ;;
-            *shared*) unit=byte/block value=1024 ;;
-            *) unit='' value=0.5 ;;
-            esac
+            measure
             [ "$mode" = undelivered ] && [ "$metric" = dram__bytes.sum ] && unit='' value=n/a
             row "$number" 'Command line profiler metrics' "$metric" "$unit" "$value"
         done
