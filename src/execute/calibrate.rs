@@ -4,15 +4,16 @@
 use super::session::{Session, SessionError, Stop};
 use super::{ExecuteError, TrialsError};
 use crate::catalog::Package;
-use crate::model::clocks::{Reading, SLOWDOWNS, Telemetry, agrees};
+use crate::model::clocks::{Reading, Telemetry};
 use crate::model::protocol::{
     Candidate, CandidateOutcome, EventProtocol, Failure, FailureKind, Launchable, Line, Task, TuneProtocol,
 };
 use crate::model::{Shape, Tiling};
+use crate::pairs::taints;
 use crate::plan::Prepared;
 use crate::profiler;
 use crate::stats;
-use crate::stats::verdict::{Process, Taint};
+use crate::stats::verdict::Process;
 
 impl Session<'_> {
     /// Compiles `package` at `shape`, ready to be launched.
@@ -112,25 +113,11 @@ impl Session<'_> {
     }
 }
 
-/// Physical causes for which the process does not count.
-fn taints(telemetry: &Telemetry, sm_mhz: Option<f64>) -> Vec<Taint> {
-    let held = telemetry.clocks.held();
-    let is_off = held.zip(sm_mhz).is_some_and(|(held, mhz)| !agrees(mhz, held.sm_mhz));
-    let mut reasons = telemetry.before.throttle.iter().chain(&telemetry.after.throttle);
-    let is_slowed = held.is_some() && reasons.any(|reason| SLOWDOWNS.contains(&reason.as_str()));
-    let causes = [
-        (Taint::ClockOff, is_off),
-        (Taint::Throttled, is_slowed),
-        (Taint::ForeignProcess, telemetry.company().is_some()),
-        (Taint::Xid, telemetry.faults().is_some()),
-    ];
-    causes.into_iter().filter(|(_, is_so)| *is_so).map(|(taint, _)| taint).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::clocks::{ClockState, Frequencies};
+    use crate::stats::verdict::Taint;
 
     #[test]
     fn causes_are_physical_and_those_of_clocks_hold_under_a_lock_alone() {

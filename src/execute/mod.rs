@@ -13,6 +13,7 @@ mod nsys;
 mod profile;
 mod sanitize;
 mod session;
+mod tool;
 mod tune;
 mod verify;
 

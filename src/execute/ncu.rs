@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
+use super::tool::{described, finish, internal, remove};
 use super::{ExecuteError, Executor, ProcessExecutor, Tracers, Wrapper};
-use crate::model::Key;
-use crate::model::ncu::{NcuReport, ReportFile};
+use crate::model::ncu::NcuReport;
 use crate::model::protocol::{Collect, Failure, FailureKind, Line, NcuProtocol, Profiled, Request, Task};
 use crate::model::source_view::SourceView;
 use crate::profiler::ncu::run::{self, Page};
@@ -153,6 +153,7 @@ impl NsightCompute {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
+            .process_group(0)
             .spawn();
         let mut child = started.map_err(|error| internal(&self.program, &error))?;
         let reader = child.stdout.take().map(|mut pipe| {
@@ -162,57 +163,13 @@ impl NsightCompute {
                 read.map(|_| bytes)
             })
         });
-        let ended = self.wait(workers, &mut child);
-        if ended.is_err() {
-            // It may have ended in the meantime; either way it must not stay a zombie.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        ended?;
+        finish(workers, &self.program, &mut child, "print its report")?;
         let bytes = reader.and_then(|reader| reader.join().ok()).transpose();
         let bytes = bytes.map_err(|error| internal(&self.program, &error))?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
-
-    fn wait(&self, workers: &ProcessExecutor, child: &mut Child) -> Result<(), ExecuteError> {
-        let started = Instant::now();
-        loop {
-            if workers.is_interrupted() {
-                return Err(ExecuteError::Interrupted);
-            }
-            if child.try_wait().map_err(|error| internal(&self.program, &error))?.is_some() {
-                return Ok(());
-            }
-            if started.elapsed() > workers.silence_limit {
-                let limit = workers.silence_limit.as_secs();
-                let message = format!("{} did not print its report within {limit} s", self.program.display());
-                return Err(Failure { kind: FailureKind::TimedOut, stage: None, message }.into());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-fn internal(path: &Path, error: &std::io::Error) -> Failure {
-    Failure { kind: FailureKind::Internal, stage: None, message: format!("{}: {error}", path.display()) }
 }
 
 fn no_data(message: String) -> Failure {
     Failure { kind: FailureKind::NoData, stage: None, message }
-}
-
-fn remove(file: &Path) -> Result<(), Failure> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(internal(file, &error)),
-        _ => Ok(()),
-    }
-}
-
-fn described(report: &Path) -> Result<ReportFile, Failure> {
-    let bytes = fs::read(report).map_err(|error| internal(report, &error))?;
-    Ok(ReportFile {
-        name: report.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        sha256: Key::of_bytes(&bytes),
-        bytes: bytes.len() as u64,
-    })
 }

@@ -6,16 +6,16 @@ use std::fs;
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use super::session::{Arm, Session, Stop};
+use super::tool::{described, finish, internal, remove};
 use super::{ExecuteError, Executor, ProcessExecutor, Wrapper};
-use crate::model::ncu::{KernelNames, ReportFile};
+use crate::model::Mode;
+use crate::model::ncu::KernelNames;
 use crate::model::protocol::{Failure, FailureKind, Line, Request, Task, TimelineProtocol};
 use crate::model::record::Body;
 use crate::model::timeline::Tracer;
-use crate::model::{Key, Mode};
 use crate::plan::{Plan, Trace};
 use crate::profiler::nsys::{self, NsysFailure, check_age, judge, read_export, read_log, run};
 
@@ -137,58 +137,13 @@ impl NsightSystems {
                 String::from_utf8_lossy(&bytes).trim().to_owned()
             })
         });
-        let ended = self.wait(workers, &mut child);
-        if ended.is_err() {
-            // It may have ended in the meantime; either way it must not stay a zombie.
-            let group = rustix::process::Pid::from_child(&child);
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-            let _ = child.wait();
-        }
-        let succeeded = ended?;
+        let status = finish(workers, &self.program, &mut child, "export its report")?;
         let said = said.and_then(|reader| reader.join().ok()).unwrap_or_default();
-        Ok(match succeeded && export.is_file() {
+        Ok(match status.success() && export.is_file() {
             true => Ok(()),
             false => Err(NsysFailure::NoExport { report: report.to_owned(), said }),
         })
     }
-
-    fn wait(&self, workers: &ProcessExecutor, child: &mut Child) -> Result<bool, ExecuteError> {
-        let started = Instant::now();
-        loop {
-            if workers.is_interrupted() {
-                return Err(ExecuteError::Interrupted);
-            }
-            if let Some(status) = child.try_wait().map_err(|error| internal(&self.program, &error))? {
-                return Ok(status.success());
-            }
-            if started.elapsed() > workers.silence_limit {
-                let limit = workers.silence_limit.as_secs();
-                let message = format!("{} did not export its report within {limit} s", self.program.display());
-                return Err(Failure { kind: FailureKind::TimedOut, stage: None, message }.into());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-fn internal(path: &Path, error: &std::io::Error) -> Failure {
-    Failure { kind: FailureKind::Internal, stage: None, message: format!("{}: {error}", path.display()) }
-}
-
-fn remove(file: &Path) -> Result<(), Failure> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(internal(file, &error)),
-        _ => Ok(()),
-    }
-}
-
-fn described(file: &Path) -> Result<ReportFile, Failure> {
-    let bytes = fs::read(file).map_err(|error| internal(file, &error))?;
-    Ok(ReportFile {
-        name: file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        sha256: Key::of_bytes(&bytes),
-        bytes: bytes.len() as u64,
-    })
 }
 
 impl Session<'_> {
